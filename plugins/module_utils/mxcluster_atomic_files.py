@@ -44,18 +44,34 @@ def read(path):
         return source.read(), stat.S_IMODE(os.fstat(source.fileno()).st_mode)
 
 
+def text_of(path):
+    """Return the text of the file at `path`, "" if this process cannot read the file."""
+    try:
+        with open(path) as source:
+            return source.read()
+    except (IOError, OSError, ValueError):  # ValueError: the file is not text
+        return ""
+
+
 def digest(path):
     """Return (size in bytes, SHA-256 in hexadecimal) of the file at `path`.
 
     Returns (None, None) without a regular file.
     """
-    source, seen = open_file(path), hashlib.sha256()
+    source = open_file(path)
     if source is None:
         return None, None
     with source:
-        for piece in iter(lambda: source.read(1 << 20), b""):
-            seen.update(piece)
-        return source.tell(), seen.hexdigest()
+        hexadecimal = sha256(source)
+        return source.tell(), hexadecimal
+
+
+def sha256(source):
+    """Return the SHA-256, in hexadecimal, of the rest of the open file `source`."""
+    seen = hashlib.sha256()
+    for piece in iter(lambda: source.read(1 << 20), b""):
+        seen.update(piece)
+    return seen.hexdigest()
 
 
 def make_folder(path):
@@ -73,21 +89,12 @@ def same(path, source, mode):
     if there is None:
         return False
     with there:
-        try:
-            found = os.fstat(there.fileno())
-            if (stat.S_IMODE(found.st_mode), found.st_size) != (
-                mode,
-                os.fstat(source.fileno()).st_size,
-            ):
-                return False
-            while True:
-                piece = source.read(1 << 20)
-                if piece != there.read(1 << 20):
-                    return False
-                if not piece:
-                    return True
-        finally:
-            source.seek(0)
+        state, size = os.fstat(there.fileno()), os.fstat(source.fileno()).st_size
+        if (stat.S_IMODE(state.st_mode), state.st_size) != (mode, size):
+            return False
+        equal = sha256(source) == sha256(there)
+        source.seek(0)
+        return equal
 
 
 def write(path, content, mode):

@@ -85,18 +85,14 @@ def contents(folder):
     """Return {relative path: [bytes, CRC-32], or None for a link} of all files below `folder`."""
     found = {}
     for parent, folders, files in os.walk(folder):
-        for name in files + [
-            name for name in folders if os.path.islink(os.path.join(parent, name))
-        ]:
-            path = os.path.join(parent, name)
-            found[os.path.relpath(path, folder)] = None
+        paths = [os.path.join(parent, name) for name in files + folders]
+        for path in [path for path in paths if os.path.islink(path) or not os.path.isdir(path)]:
+            mark = None
             if stat.S_ISREG(os.lstat(path).st_mode):
                 with open(path, "rb") as source:
                     content = source.read()
-                found[os.path.relpath(path, folder)] = [
-                    len(content),
-                    zlib.crc32(content) & 0xFFFFFFFF,
-                ]
+                mark = [len(content), zlib.crc32(content) & 0xFFFFFFFF]
+            found[os.path.relpath(path, folder)] = mark
     return found
 
 

@@ -103,10 +103,10 @@ def main():
         ),
         supports_check_mode=True,
     )
-    given = module.params
-    seen = look_at(given["files"])
-    seen.update(look_at_way(given["roots"]))
-    seen.update(look_at_user(module, given["user"], given["user_files"]))
+    options = module.params
+    seen = look_at(options["files"])
+    seen.update(look_at_way(options["roots"]))
+    seen.update(look_at_user(module, options["user"], options["user_files"]))
     module.exit_json(changed=False, seen=seen)
 
 

@@ -31,7 +31,7 @@ import zlib
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.text.converters import to_bytes
-from ansible.module_utils.mxcluster_atomic_files import make_folder, remove, write
+from ansible.module_utils.mxcluster_atomic_files import make_folder, remove, text_of, write
 from ansible.module_utils.mxcluster_wheels import (
     Refused,
     contents,
@@ -100,23 +100,12 @@ def requirement(wheel, hashes):
     return " ".join([wheel] + ["--hash=sha256:" + digest for digest in hashes[wheel]])
 
 
-def digest_of(*wishes):
-    """Return the sha256 (hexadecimal str) of the JSON string of all arguments."""
-    return hashlib.sha256(json.dumps(wishes, sort_keys=True).encode("utf-8")).hexdigest()
-
-
 def marker_of(path):
     """Return {"digest", "wheels"}, the marker of the environment `path`, or {} if it is invalid."""
     try:
-        with open(os.path.join(path, MARKER)) as source:
-            return json.load(source)
-    except (IOError, OSError, ValueError):
+        return json.loads(text_of(os.path.join(path, MARKER)))
+    except ValueError:
         return {}
-
-
-def bare(version):
-    """Return the version of a wheel without PyPI's suffix: '1.2.1' for '1.2.1.post1'."""
-    return re.sub(r"\.post\d+$", "", version)
 
 
 class Environment(object):
@@ -139,11 +128,11 @@ class Environment(object):
         self.accepted = {
             digest: wheel for wheel in self.wheels + [self.pip] for digest in hashes[wheel]
         }
-        self.digest = digest_of(
-            version, self.base, self.requirements, *["system"] * module.params["system"]
-        )
+        parts = [version, self.base, self.requirements] + ["system"] * module.params["system"]
+        self.digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8")).hexdigest()
         self.pth = os.path.join(self.path, "lib", "python" + version, "site-packages", PTH)
         self.site_path = "%s-%s" % (os.path.splitext(self.zip)[0], version) if self.zip else ""
+        self.pth_line = self.site_path + "\n" if self.site_path else ""  # extends sys.path
 
     def look(self, python):
         """Return [version, folder of the installation] of an interpreter, such as ['3.11', '/usr'].
@@ -162,23 +151,11 @@ class Environment(object):
         """Return True if the environment exists and matches the options."""
         return marker_of(self.path).get("digest") == self.digest and os.access(self.python, os.X_OK)
 
-    def pth_line(self):
-        """Return the content of the environment's .pth file, or '' for an unreadable file."""
-        try:
-            with open(self.pth) as source:
-                return source.read()
-        except (IOError, OSError):
-            return ""
-
-    def wanted_pth_line(self):
-        """Return the wanted content of the .pth file, which adds the package folder to sys.path."""
-        return self.site_path + "\n" if self.site_path else ""
-
     def is_done(self):
         """Return True if the environment, the .pth file and the package folder fit the options."""
         return (
             self.is_built()
-            and self.pth_line() == self.wanted_pth_line()
+            and text_of(self.pth) == self.pth_line
             and (
                 not self.site_path
                 or self.is_unpacked()
@@ -194,21 +171,21 @@ class Environment(object):
         """Return True if the package folder holds exactly the zip file's content and bytecode."""
         try:
             with contextlib.closing(zipfile.ZipFile(self.zip)) as archive:
-                wanted = {
+                complete = {
                     member.filename: [member.file_size, member.CRC]
                     for member in archive.infolist()
                     if not member.filename.endswith("/")
                 }
             found = {} if os.path.islink(self.site_path) else contents(self.site_path)
             with open(os.path.join(self.site_path, COMPILED)) as source:
-                wanted.update(json.load(source))
+                complete.update(json.load(source))
         except (IOError, OSError, TypeError, ValueError, zipfile.BadZipfile):
             return False
         found.pop(COMPILED, None)
         # Python may have added bytecode of other optimization levels.
-        return {
-            path: found[path] for path in found if path in wanted or not is_compiled(path)
-        } == wanted
+        return complete == {
+            path: found[path] for path in found if path in complete or not is_compiled(path)
+        }
 
     def bring_about(self):
         """Build the environment and unpack the package if needed. Return True on a change."""
@@ -303,7 +280,7 @@ class Environment(object):
         """Let the environment import the package folder, and make the folder if needed."""
         if self.site_path:
             self.unpack_package()
-            write(self.pth, to_bytes(self.wanted_pth_line()), 0o644)
+            write(self.pth, to_bytes(self.pth_line), 0o644)
         elif os.path.exists(self.pth):
             os.unlink(self.pth)
 
@@ -363,10 +340,8 @@ class Environment(object):
         Args: `pip` the wheel of pip, such as "pip==25.0.1".
         """
         knows = int(pip.split("==")[1].split(".")[0]) >= 23
-        return ["--ignore-installed"] + [
-            "--break-system-packages",
-            "--root-user-action=ignore",
-        ] * knows
+        newer = ["--break-system-packages", "--root-user-action=ignore"]
+        return ["--ignore-installed"] + newer * knows
 
     def prove(self, temporary):
         """Import MXNet in the environment, and compare its version with the wheel's version.
@@ -376,10 +351,11 @@ class Environment(object):
         Args: `temporary` the folder for temporary files. Raises Refused if the import fails or the
         versions differ.
         """
-        wanted = bare(self.wheels[0].split("==")[1])
+        # Without PyPI's suffix: 1.2.1 for the wheel 1.2.1.post1.
+        expected = re.sub(r"\.post\d+$", "", self.wheels[0].split("==")[1])
         program = PROVE_WITH_PACKAGE if self.site_path else PROVE
         version = self.run("import MXNet", [self.python, "-c", program], temporary).split()[-1]
-        if version != wanted:
+        if version != expected:
             raise Refused(
                 "the wheel %s contains MXNet %s: correct this wheel's version in "
                 "python/mxcluster/cluster/mxnet.yml" % (self.wheels[0], version)
@@ -406,17 +382,10 @@ class Environment(object):
         )
         if code != 0:
             last = "\n".join((err.strip() or out.strip()).splitlines()[-8:]) or "(nothing)"
+            name, program = self.module.params["name"], " ".join(argv[:2])
             raise Refused(
                 "%s: could not %s, because `%s` ended with status %d.%s The last lines of the "
-                "output:\n%s"
-                % (
-                    self.module.params["name"],
-                    purpose,
-                    " ".join(argv[:2]),
-                    code,
-                    cure_for(last),
-                    last,
-                )
+                "output:\n%s" % (name, purpose, program, code, cure_for(last), last)
             )
         return out
 

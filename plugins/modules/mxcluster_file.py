@@ -96,15 +96,13 @@ def removed(module, path):
     """
     try:
         os.lstat(path)
-        there = True
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.ENOTDIR):
             raise
-        there = False
-    result = dict(changed=there, path=path)
-    if result["changed"] and not module.check_mode:
+        return dict(changed=False, path=path)
+    if not module.check_mode:
         remove(path)
-    return result
+    return dict(changed=True, path=path)
 
 
 def foldered(module, path, mode, made, unsafe):
@@ -141,20 +139,20 @@ def foldered(module, path, mode, made, unsafe):
     if made:
         os.chmod(path, 0o755)
     result["lacking"] = sorted(
-        name for name, wanted in files.items() if differs(os.path.join(path, name), wanted)
+        name for name, expected in files.items() if differs(os.path.join(path, name), expected)
     )
     return result
 
 
-def differs(path, wanted):
+def differs(path, expected):
     """Return True if the file `path` is missing, or has another content or other permissions.
 
-    Args: `wanted` {"bytes": size, "sha256": hexadecimal, "mode": octal text; without "mode" the
+    Args: `expected` {"bytes": size, "sha256": hexadecimal, "mode": octal text; without "mode" the
     permissions do not count}.
     """
-    if digest(path) != (wanted["bytes"], wanted["sha256"]):
+    if digest(path) != (expected["bytes"], expected["sha256"]):
         return True
-    return "mode" in wanted and stat.S_IMODE(os.stat(path).st_mode) != int(wanted["mode"], 8)
+    return "mode" in expected and stat.S_IMODE(os.stat(path).st_mode) != int(expected["mode"], 8)
 
 
 def act(module, path, mode, source, made, unsafe):
@@ -229,11 +227,8 @@ def main():
         mutually_exclusive=[("content", "src")],
         supports_check_mode=True,
     )
-    path, state, user = (
-        os.path.abspath(module.params["path"]),
-        module.params["state"],
-        module.params["user"],
-    )
+    path = os.path.abspath(module.params["path"])
+    state, user = module.params["state"], module.params["user"]
     mode = module.params["mode"] or ("0755" if state == "directory" else "0644")
     try:
         mode = int(mode, 8)

@@ -9,26 +9,17 @@ from __future__ import absolute_import, division, print_function
 
 __metaclass__ = type
 
+import glob
 import os
 import re
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.mxcluster_atomic_files import text_of
 
 PCI = "/sys/bus/pci/devices"
 NVIDIA = "0x10de"
-DISPLAYS = (
-    "0x0300",
-    "0x0302",
-)  # VGA and 3D controllers (PCI Code and ID Assignment Specification, class 03h)
-
-
-def content(path):
-    """Return the content of the file `path`, stripped of blanks; '' for an unreadable file."""
-    try:
-        with open(path) as source:
-            return source.read().strip()
-    except (IOError, OSError):
-        return ""
+# VGA and 3D controllers (PCI Code and ID Assignment Specification, class 03h)
+DISPLAYS = ("0x0300", "0x0302")
 
 
 def gpus(bus=PCI):
@@ -38,11 +29,11 @@ def gpus(bus=PCI):
     """
     found = []
     for slot in sorted(os.listdir(bus)) if os.path.isdir(bus) else []:
-        device = os.path.join(bus, slot)
-        if content(device + "/vendor") == NVIDIA and content(device + "/class").startswith(
-            DISPLAYS
-        ):
-            found.append(content(device + "/device")[len("0x") :])
+        vendor, kind, device = (
+            text_of(os.path.join(bus, slot, name)).strip() for name in ("vendor", "class", "device")
+        )
+        if vendor == NVIDIA and kind.startswith(DISPLAYS):
+            found.append(device[len("0x") :])
     return found
 
 
@@ -51,7 +42,7 @@ def loaded_driver(path="/proc/driver/nvidia/version"):
 
     Args: `path` the file in which the kernel module of the driver gives its version.
     """
-    found = re.search(r"Kernel Module[^\n]*?\s(\d+\.\d+(?:\.\d+)?)\s", content(path) + " ")
+    found = re.search(r"Kernel Module[^\n]*?\s(\d+\.\d+(?:\.\d+)?)\s", text_of(path) + " ")
     return found.group(1) if found else None
 
 
@@ -100,30 +91,20 @@ def gpu_users(proc="/proc"):
     """
     found = []
     for pid in sorted((name for name in os.listdir(proc) if name.isdigit()), key=int):
-        folder = os.path.join(proc, pid, "fd")
-        name = content(os.path.join(proc, pid, "comm"))
+        name = text_of(os.path.join(proc, pid, "comm")).strip()
         if name and not name.startswith("nvidia-persist"):
-            if any(target.startswith("/dev/nvidia") for target in targets(folder)):
+            files = glob.glob(os.path.join(proc, pid, "fd", "*"))  # [] for another user's process
+            if any(target(path).startswith("/dev/nvidia") for path in files):
                 found.append("%s (pid %s)" % (name, pid))
     return found
 
 
-def targets(folder):
-    """Return the paths of the open files of a process, [] if another user has the process.
-
-    Args: `folder` the process's folder fd. The process may end, or close files, meanwhile.
-    """
-    found = []
+def target(link):
+    """Return the target of the symbolic link at the path `link`, '' if the link has gone."""
     try:
-        names = os.listdir(folder)
+        return os.readlink(link)
     except (IOError, OSError):
-        return found
-    for name in names:
-        try:
-            found.append(os.readlink(os.path.join(folder, name)))
-        except (IOError, OSError):
-            continue
-    return found
+        return ""
 
 
 def output_of(module, argv):
@@ -141,13 +122,8 @@ def loads(module, python, library):
 
     An interpreter such as conda's may find the library in its own folder.
     """
-    return (
-        output_of(
-            module,
-            [python, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('yes')", library],
-        )
-        == "yes"
-    )
+    program = "import ctypes, sys; ctypes.CDLL(sys.argv[1]); print('yes')"
+    return output_of(module, [python, "-c", program, library]) == "yes"
 
 
 def main():
@@ -161,9 +137,8 @@ def main():
         supports_check_mode=True,
     )
     known = output_of(module, ["ldconfig", "-p"])
-    version = output_of(
-        module, [module.params["python"], "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
-    )
+    python, program = module.params["python"], "import sys; print('%d.%d' % sys.version_info[:2])"
+    version = output_of(module, [python, "-c", program])
     installed, running = kernels(), os.uname()[2]
     module.exit_json(
         changed=False,
@@ -179,13 +154,12 @@ def main():
         },
         secure_boot=secure_boot(),
         gpu_users=gpu_users(),
-        machine_id=content("/etc/machine-id"),
+        machine_id=text_of("/etc/machine-id").strip(),
         python=version or None,
         missing_libraries=[
             name
             for name in module.params["libraries"]
-            if "\t%s " % name not in "\t%s" % known
-            and not loads(module, module.params["python"], name)
+            if "\t%s " % name not in "\t%s" % known and not loads(module, python, name)
         ],
         missing_programs=[
             name for name in module.params["programs"] if not module.get_bin_path(name)

@@ -24,7 +24,7 @@ import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.text.converters import to_bytes
-from ansible.module_utils.mxcluster_atomic_files import read, shown, write
+from ansible.module_utils.mxcluster_atomic_files import read, shown, text_of, write
 from ansible.module_utils.mxcluster_user import act_as
 
 MOVE_AWAY = (
@@ -37,48 +37,47 @@ GIVE_ANOTHER = (
 )
 
 
-def public_half(module, private, cure, name=None):
-    """Return the public key of the private key file `private`, as "type base64".
+def read_key(module, private):
+    """Return (public key as "type base64", error) of the private key file `private`.
 
-    The function fails the module if ssh-keygen cannot read the key without a passphrase.
+    The key is "" and the error a text if ssh-keygen cannot read the file without a passphrase.
+    """
+    code, out, err = module.run_command(["ssh-keygen", "-y", "-P", "", "-f", private])
+    return ("", (err or out).strip()) if code else (without_comment(out), "")
+
+
+def public_half(module, private, cure, name=None):
+    """Return the public key of the private key file `private`. Fail the module for a bad key.
 
     Args: `cure` the last sentences of the error message; `name` the key's name in this message, by
     default the path.
     """
-    code, out, err = module.run_command(["ssh-keygen", "-y", "-P", "", "-f", private])
-    if code != 0:
+    key, error = read_key(module, private)
+    if not key:
         module.fail_json(
             msg="%s is not usable as an SSH key (%s). The key may have a passphrase, be damaged or "
-            "be readable by other users. %s" % (name or private, (err or out).strip(), cure)
+            "be readable by other users. %s" % (name or private, error, cure)
         )
-    return " ".join(out.split()[:2])
+    return key
 
 
-def foretold(module, given):
-    """Return the public key of the private key `given` (bytes), or '' for an unusable key.
+def predicted(module, private_key):
+    """Return the public key of `private_key` (bytes), or '' for an unusable key.
 
     The function writes to a temporary folder only, so the module can call it in check mode.
     """
-    if not given:
-        return ""
     folder = tempfile.mkdtemp()
     try:
-        write(os.path.join(folder, "key"), given, 0o600)
-        code, out, _ = module.run_command(
-            ["ssh-keygen", "-y", "-P", "", "-f", os.path.join(folder, "key")]
-        )
-        return " ".join(out.split()[:2]) if code == 0 else ""
+        path = os.path.join(folder, "key")
+        write(path, private_key, 0o600)
+        return read_key(module, path)[0]
     finally:
         shutil.rmtree(folder)
 
 
-def recorded(path):
-    """Return the public key in the file `path` without the comment, or '' if unreadable."""
-    try:
-        with open(path) as source:
-            return " ".join(source.read().split()[:2])
-    except (IOError, OSError):
-        return ""
+def without_comment(line):
+    """Return the line of a public key without its comment."""
+    return " ".join(line.split()[:2])
 
 
 def rebuilt(content, block, marker, place):
@@ -106,7 +105,7 @@ def rebuilt(content, block, marker, place):
     return before + b"\n".join([begin, block.rstrip(b"\n"), end, b"".join(kept[at:])])
 
 
-def see_to_folder(path, check):
+def private_folder(path, check):
     """Create the folder `path` with mode 0700, or set this mode. Return True on a change.
 
     With `check` True, the function changes nothing and returns the same result.
@@ -124,21 +123,21 @@ def see_to_folder(path, check):
     return True
 
 
-def see_to(home, given, check):
-    """Write the block `given` into its file, and return (changed, path, old content, new content).
+def write_block(home, block, check):
+    """Write `block` into its file, and return (changed, path, old content, new content).
 
     The contents are bytes, and the old content of a missing file is None.
 
-    Args: `home` of the user; `given` an item of the option `blocks`; `check` True to write nothing.
+    Args: `home` of the user; `block` an item of the option `blocks`; `check` True to write nothing.
     """
-    path, mode = os.path.join(home, given["path"]), int(given["mode"], 8)
+    path, mode = os.path.join(home, block["path"]), int(block["mode"], 8)
     folder = os.path.dirname(path)
-    changed = folder != home and see_to_folder(folder, check)
+    changed = folder != home and private_folder(folder, check)
     path = os.path.realpath(path)
     old, old_mode = read(path)
     if old is not None:
         mode &= old_mode
-    new = rebuilt(old or b"", to_bytes(given["block"]), to_bytes(given["marker"]), given["place"])
+    new = rebuilt(old or b"", to_bytes(block["block"]), to_bytes(block["marker"]), block["place"])
     if (old, old_mode) != (new, mode):
         changed = True
         if not check:
@@ -203,25 +202,23 @@ def provide_key(module, there, result):
 
     Args: `there` True if the user exists; without the user the function writes nothing.
     """
-    given = to_bytes(module.params["key"]["private"])
+    key = to_bytes(module.params["key"]["private"])
     folder = os.path.join(result["home"], ".ssh")
     private = os.path.join(folder, module.params["key"]["name"])
     try:
-        if not there or (
-            (read(private) != (given, 0o600)) if given else not os.path.exists(private)
-        ):
+        if not there or ((read(private) != (key, 0o600)) if key else not os.path.exists(private)):
             result["changed"] = True
             if module.check_mode:
-                result["public_key"] = foretold(module, given)
+                result["public_key"] = predicted(module, key) if key else ""
                 return
             if not os.path.isdir(folder):
                 os.mkdir(folder, 0o700)
-            if given:
-                put(module, private, given)
+            if key:
+                put(module, private, key)
             else:
                 make(module, private, "%s@%s" % (result["user"], os.uname()[1]))
-        result["public_key"] = public_half(module, private, GIVE_ANOTHER if given else MOVE_AWAY)
-        if recorded(private + ".pub") != result["public_key"]:
+        result["public_key"] = public_half(module, private, GIVE_ANOTHER if key else MOVE_AWAY)
+        if without_comment(text_of(private + ".pub")) != result["public_key"]:
             result["changed"] = True
             if not module.check_mode:
                 write(private + ".pub", to_bytes(result["public_key"] + "\n"), 0o600)
@@ -236,16 +233,16 @@ def provide_key(module, there, result):
 def rebuild(module, result):
     """Write the block of each file, and set "changed" and "diff" in `result`."""
     diff = []
-    for given in module.params["blocks"]:
+    for block in module.params["blocks"]:
         try:
-            touched, path, old, new = see_to(result["home"], given, module.check_mode)
+            touched, path, old, new = write_block(result["home"], block, module.check_mode)
         except (IOError, OSError) as error:
             module.fail_json(
                 msg="%s cannot be written by %s: %s (%s). The file is unchanged. Free disk "
                 "space, or correct the owner or the rights of the file and the folder. Then run "
                 "provision.yml again."
                 % (
-                    os.path.join(result["home"], given["path"]),
+                    os.path.join(result["home"], block["path"]),
                     result["user"],
                     error.strerror or error,
                     error.filename,
@@ -260,14 +257,14 @@ def rebuild(module, result):
         result["diff"] = diff
 
 
-def put(module, private, given):
-    """Write the private key `given` (bytes) to the file `private`.
+def put(module, private, key):
+    """Write the private key `key` (bytes) to the file `private`.
 
-    If `given` is unusable, the function fails the module and keeps the existing key.
+    If `key` is unusable, the function fails the module and keeps the existing key.
     """
     draft = private + ".part"
     try:
-        write(draft, given, 0o600)
+        write(draft, key, 0o600)
         public_half(module, draft, GIVE_ANOTHER, "The configured key for " + private)
         os.rename(draft, private)
     finally:

@@ -10,11 +10,10 @@ import importlib
 import os
 import pkgutil
 import re
-import subprocess
 import types
-from typing import List, Mapping, NamedTuple, Sequence, Tuple
+from typing import List, Mapping, NamedTuple, Sequence
 
-from mxcluster import exit_codes
+from mxcluster import exit_codes, programs
 from mxcluster.errors import MxclusterError, shown
 
 
@@ -66,7 +65,6 @@ class State(NamedTuple):
     again: bool = False
 
 
-NOT_FOUND = 127  # as in shells
 PATIENCE = 30.0  # timeout for one answer of a batch system, in seconds
 
 
@@ -100,27 +98,9 @@ def refusals(launcher: str, words: Sequence[str]) -> List[str]:
     ]
 
 
-def call(argv: List[str], stdin: str = "") -> Tuple[int, str, str]:
-    """Run a program of the batch system, and return (exit status, stdout, stderr).
-
-    The exit status is NOT_FOUND if the program is missing or runs longer than PATIENCE.
-    """
-    try:
-        done = subprocess.run(
-            argv,
-            input=stdin.encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            timeout=PATIENCE,
-            env=dict(os.environ, LC_ALL="C"),
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return NOT_FOUND, "", str(getattr(error, "strerror", None) or error)
-    return (
-        done.returncode,
-        done.stdout.decode(errors="replace"),
-        done.stderr.decode(errors="replace"),
-    )
+def call(argv: List[str], stdin: str = "") -> programs.Ended:
+    """Run a program of the batch system for at most PATIENCE, and return its end."""
+    return programs.run(argv, PATIENCE, dict(os.environ, LC_ALL="C"), stdin)
 
 
 def ask(argv: List[str]) -> str:

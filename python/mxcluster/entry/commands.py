@@ -17,6 +17,7 @@ from mxcluster.agent import (
 )
 from mxcluster.errors import BadInput
 from mxcluster.model import protocol
+from mxcluster.model.answers import Looked
 from mxcluster.model.node_requests import CheckRequest, LookRequest, RecordRequest
 from mxcluster.model.protocol import Request
 from mxcluster.model.record import Record, encode
@@ -39,7 +40,7 @@ def _decoded(cls: Type[A], arguments: Mapping[str, object]) -> A:
         ) from None
 
 
-def _look(request: protocol.Look) -> Json:
+def _look(request: protocol.Look) -> Looked:
     from mxcluster.node import probe  # not at the top: each poll would import it
 
     return probe.look(_decoded(LookRequest, request.arguments), claims.held)

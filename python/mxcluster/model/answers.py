@@ -11,6 +11,7 @@ from mxcluster import exit_codes
 from mxcluster.model import names
 from mxcluster.model.check_answer import Checked
 from mxcluster.model.checkpoint import Offer
+from mxcluster.model.engine import MpiEngine
 from mxcluster.model.events import Latest
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.record import Record, field, record
@@ -20,7 +21,6 @@ from mxcluster.model.shapes import (
     flag,
     ipv4,
     is_json,
-    json_of,
     matching,
     one_of,
     optional,
@@ -85,6 +85,13 @@ class Held(Record):
     """{GPU number: the process or job that holds it}."""
 
 
+class LookFacts(Record, nulls=True):
+    """The facts of a node that decide about a job."""
+
+    mpi: Optional[MpiEngine] = field(optional(record(MpiEngine)), default=None)
+    """None for a job without MPI."""
+
+
 class Looked(Answer):
     """The parts of a job that the node cannot provide."""
 
@@ -92,8 +99,7 @@ class Looked(Answer):
     held: Held = field(record(Held))
     fits: bool = field(flag)
     """Whether the ports and GPUs of the job are free."""
-    facts: object = field(optional(json_of(6, 5000)), default=None)
-    """The addresses, GPUs and versions of the node, see `probe.look`."""
+    facts: Optional[LookFacts] = field(optional(record(LookFacts)), default=None)
     image: Optional[str] = field(
         optional(matching(r"[A-Za-z0-9:.-]{1,100}", "the id of a container image")), default=None
     )

@@ -198,4 +198,7 @@ class RendezvousReport(Record):
     met: Sequence[Met] = field(each(record(Met), 5000))
     unreachable: Sequence[Unreachable] = field(each(record(Unreachable), 5000))
     taken: Sequence[str] = field(each(words))
+    """The ports that another program has, in words."""
+    missing: Sequence[str] = field(each(words, 5000), default=[])
+    """The hosts that have not connected to this node."""
     limits: Limits = field(record(Limits))

@@ -1,9 +1,17 @@
-"""Define the state of an engine's program, such as mpirun, that has started the agents of a job."""
+"""Define an MPI engine, and the state of an engine's program that has started the agents."""
 
 from typing import Optional
 
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import optional, text, whole
+
+
+class MpiEngine(Record):
+    """An MPI engine on a node or in an image."""
+
+    engine: str = field(text)
+    """The name, such as openmpi."""
+    version: str = field(text)
 
 
 class Process(Record):

@@ -139,15 +139,15 @@ ANSWERS: Dict[str, Type[Answer]] = {
 }
 
 
-def check(module: str, host: str, answer: Mapping[str, object]) -> Answer:
+def check(module: str, host: str, answer: object) -> Answer:
     """Return the checked answer of `host` to our module `module`.
 
     The answer of a failed module keeps no facts. A field such as ansible_facts, on which Ansible
     would act, is dropped. Raises BadInput if a field is invalid or missing.
     """
-    failed = answer.get("failed") or answer.get("unreachable")
     try:
-        return (Answer if failed else ANSWERS[module]).decode(answer)
+        known = Answer.decode(answer)
+        return known if known.failed or known.unreachable else ANSWERS[module].decode(answer)
     except Wrong as wrong:
         raise BadInput(
             "the answer of %s to the module %s is invalid: %s: %s" % (host, module, wrong, CURE)

@@ -108,16 +108,14 @@ class Ssh(Record):
     """The port of the node's sshd."""
 
 
-def _cuda(value: object) -> Optional[Cuda]:
+def cuda_or_none(value: object) -> Optional[Cuda]:
+    """Return the CUDA of a node: an object, or an empty value for a node without CUDA."""
     return Cuda.decode(value) if value else None
 
 
-class NodeRecord(NodeFacts):
-    """The facts of a node, and the values of the role's variables for this node."""
+class Places(Record):
+    """The values of the role's variables for a node."""
 
-    host: str = field(words)
-    """The name of the node in the inventory."""
-    schema: Optional[int] = field(optional(whole(0, 1000000)), default=None)
     python: Optional[str] = field(optional(names.path), default=None)
     """The path of the Python program, None in records of other schemas."""
     job_dir: str = field(names.path)
@@ -128,8 +126,16 @@ class NodeRecord(NodeFacts):
     """The build of MXNet: "cpu", or "cu92" for CUDA 9.2."""
     bus: int = field(whole_number(0, 1024), default=0)
     """The number of NVIDIA's GPUs on the PCI bus."""
-    cuda: Optional[Cuda] = field(_cuda, default=None)
+    cuda: Optional[Cuda] = field(cuda_or_none, default=None)
     ssh: Ssh = field(record(Ssh), default=Ssh())
+
+
+class NodeRecord(NodeFacts, Places):
+    """The facts of a node, and the values of the role's variables for this node."""
+
+    host: str = field(words)
+    """The name in the inventory."""
+    schema: Optional[int] = field(optional(whole(0, 1000000)), default=None)
 
     def refuse_damaged(self) -> None:
         """Raise BadInput if the file of this record was damaged."""
@@ -149,16 +155,16 @@ class DamagedRecord(NodeRecord):
 Records = Dict[str, NodeRecord]
 
 
-def make(host: str, facts: object, places: Mapping[str, object]) -> NodeRecord:
+def make(host: str, facts: object, places: object) -> NodeRecord:
     """Return the record of `host` from the answer `facts` of the node and the role's values.
 
-    The values of `places` have priority. Raises BadInput if a value does not match its shape.
+    Raises BadInput if a value does not match its shape.
     """
     try:
-        known = NodeFacts.decode(facts).encode()
-        return NodeRecord.decode(dict(known, host=host, schema=SCHEMA, **places))
+        known, own = NodeFacts.decode(facts), Places.decode(places)
     except Wrong as wrong:
         raise BadInput("the node record of %s is invalid (%s): %s" % (host, wrong, CURE)) from None
+    return NodeRecord(host=host, schema=SCHEMA, **vars(known), **vars(own))
 
 
 def from_file(host: str, value: object) -> NodeRecord:

@@ -5,7 +5,7 @@ from typing import Mapping, Optional, Sequence
 from mxcluster.launchers import MPI
 from mxcluster.model import names
 from mxcluster.model.job_knobs import Options
-from mxcluster.model.node_record import Cuda, NodeFacts
+from mxcluster.model.node_record import Cuda, NodeFacts, cuda_or_none
 from mxcluster.model.plan import Container
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import Wrong, each, flag, optional, table, text, whole
@@ -109,10 +109,6 @@ class RecordRequest(Record):
     """The facts of the present record, none for a damaged record."""
 
 
-def _cuda(value: object) -> Optional[Cuda]:
-    return Cuda.decode(value) if value else None
-
-
 class CheckRequest(Record):
     """The things to examine for verify.yml."""
 
@@ -122,5 +118,5 @@ class CheckRequest(Record):
     """The folders whose free space the node measures."""
     peers: Sequence[str] = field(each(text, 100000), default=[])
     """The hosts to which the node connects by ssh."""
-    cuda: Optional[Cuda] = field(_cuda, default=None)
+    cuda: Optional[Cuda] = field(cuda_or_none, default=None)
     """The installed CUDA, None for a node that trains on the CPU."""

@@ -33,6 +33,7 @@ from mxcluster.model.shapes import (
     whole,
     words,
 )
+from mxcluster.model.status import Witness
 from mxcluster.model.submission import Submission
 
 P = TypeVar("P", bound="Plan")
@@ -349,8 +350,8 @@ class NodePlan(Plan):
     rendezvous: Optional[RendezvousRequest] = field(
         optional(record(RendezvousRequest)), default=None, former=("meeting",)
     )
-    controller: Optional[Dict[str, object]] = field(optional(_json), default=None)
-    """The identity of the process ansible-playbook, see `processes.witness`."""
+    controller: Optional[Witness] = field(optional(record(Witness)), default=None)
+    """The process ansible-playbook."""
     whole: Optional[Plan] = field(optional(record(Plan)), default=None)
     """The plan of the whole job, which another controller can read later."""
 

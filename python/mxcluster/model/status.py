@@ -18,6 +18,7 @@ from mxcluster.model.shapes import (
     optional,
     real,
     table,
+    text,
     unix_time,
     whole,
     words,
@@ -37,6 +38,13 @@ class Process(Record):
     pid: int = field(_pid)
     start_time: int = field(_ticks)
     """The start in clock ticks since boot."""
+
+
+class Witness(Process):
+    """A process, for other processes that may see other pids."""
+
+    numbers: str = field(text)
+    """The scope of the pids: the boot of the kernel and the namespace."""
 
 
 class Part(Record, nulls=True):

@@ -85,11 +85,11 @@ def run(command, environment):
 
 def main():
     """Run the program that stdin describes, and return the exit status."""
-    given = json.load(sys.stdin)
-    for watch, limit in ((end_with_agent, given.get("lock")), (end_after, given.get("seconds"))):
+    order = json.load(sys.stdin)
+    for watch, limit in ((end_with_agent, order.get("lock")), (end_after, order.get("seconds"))):
         if limit:
             threading.Thread(target=watch, args=(limit,), daemon=True).start()
-    return run(given["command"], given["env"])
+    return run(order["command"], order["env"])
 
 
 if __name__ == "__main__":

@@ -13,17 +13,19 @@ import platform
 import re
 import resource
 import shutil
-import subprocess
 import time
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from mxcluster import errors
-from mxcluster.errors import DAMAGED
-from mxcluster.model.node_requests import MpiRequest
+from mxcluster import errors, programs
+from mxcluster.errors import DAMAGED, BadInput
+from mxcluster.model.engine import MpiEngine
+from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.plan import Container
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import Shape, anything, each, optional, table, text, words
-from mxcluster.node.mpi_installation import INFINIBAND
+from mxcluster.node import gpus
+from mxcluster.node.mpi_installation import INFINIBAND, EngineLook
+from mxcluster.programs import Ended
 
 T = TypeVar("T")
 
@@ -31,7 +33,7 @@ LABEL = "mxcluster.job_dir"  # the label of each container with the path of the 
 SHARED_MEMORY = "/dev/shm"
 PID_MAX = "/proc/sys/kernel/pid_max"
 CHECK_SECONDS = 120.0  # the first start of a large image is slow
-CLIENT_SECONDS = 10.0  # the client has more time, so that the container ends before the client
+CLIENT_SECONDS = CHECK_SECONDS + 10.0  # the container ends before its client
 REMOVE_SECONDS = 20.0  # the end of a job waits no longer for an engine
 REMOVE_PAUSE = 0.2  # seconds between two removals
 LAST_LINES = 3
@@ -46,7 +48,8 @@ CLIENT = (
     "CONTAINERS_CONF",
     "CONTAINERS_STORAGE_CONF",
 )
-ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}  # {name of the kernel: name of an image}
+# The name of this node's architecture in images.
+ARCHITECTURE = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 NO_PROGRAM = (126, 127)  # the exit statuses for a program that the image lacks or cannot run
 
 
@@ -82,21 +85,21 @@ class _Version(Record):
     version: str = field(words, key="Version", default="")
 
 
+def _list_or_null(value: object) -> List[object]:
+    return each(anything)(value or [])
+
+
 class Info(Record):
     """The answer of an engine's `info`. docker and podman have different fields."""
 
     server_version: str = field(words, key="ServerVersion", default="")
     """Of docker."""
     podman: _Version = field(record(_Version), key="version", default=_Version())
-    errors: Sequence[object] = field(
-        lambda value: each(anything)(value or []), key="ServerErrors", default=[]
-    )
+    errors: Sequence[object] = field(_list_or_null, key="ServerErrors", default=[])
     runtimes: Sequence[str] = field(
         lambda value: list(table(text, anything)(value or {})), key="Runtimes", default=[]
     )
-    security: Sequence[object] = field(
-        lambda value: each(anything)(value or []), key="SecurityOptions", default=[]
-    )
+    security: Sequence[object] = field(_list_or_null, key="SecurityOptions", default=[])
 
 
 class Image(Record):
@@ -106,26 +109,11 @@ class Image(Record):
     architecture: Optional[str] = field(optional(words), key="Architecture", default=None)
 
 
-class MpiEngine(Record, nulls=True):
-    """The MPI engine in an image."""
-
-    engine: str = field(text)
-    version: str = field(text)
-
-
 class Contents(Record):
     """The answer of `mxcluster.node.image_check` in a container."""
 
     problems: Sequence[str] = field(each(words))
     mpi: Optional[MpiEngine] = field(optional(record(MpiEngine)))
-
-
-class Look(NamedTuple):
-    """The result of the check of a node for containers."""
-
-    problems: Sequence[str]
-    image: Optional[str]  # the id of the image
-    mpi: Optional[MpiEngine] = None  # the engine in the image, for an MPI program
 
 
 def package_folder() -> str:
@@ -232,164 +220,118 @@ def first_process(container: Container) -> List[str]:
     return words + ["-u", "-m", "mxcluster.node.contained"]
 
 
-def ask(
-    engine: str, *words: str, stdin: str = "", patience: float = CHECK_SECONDS + CLIENT_SECONDS
-) -> Tuple[int, str, str]:
-    """Run a client of the engine with `words` and return (exit status, stdout, stderr).
-
-    The status is 124 after `patience` seconds without an end of the client.
-    """
-    try:
-        done = subprocess.run(
-            [engine] + list(words),
-            input=stdin.encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=client_environment(),
-            cwd="/",
-            timeout=patience,
-        )
-    except subprocess.TimeoutExpired:
-        return 124, "", "no answer within %d s" % patience
-    except OSError as error:
-        return 127, "", str(error)
-    return (
-        done.returncode,
-        done.stdout.decode(errors="replace"),
-        done.stderr.decode(errors="replace"),
-    )
+def ask(engine: str, *words: str, stdin: str = "", patience: float = CLIENT_SECONDS) -> Ended:
+    """Run a client of the engine with `words` for at most `patience` seconds."""
+    return programs.run([engine, *words], patience, client_environment(), stdin, folder="/")
 
 
 def info_of(engine: str) -> Info:
     """Return the answer of the engine's `info`, without fields if there is no answer in JSON."""
-    return _json(Info.decode, ask(engine, "info", "--format", "{{json .}}")[1]) or Info()
+    return _json(Info.decode, ask(engine, "info", "--format", "{{json .}}").out) or Info()
 
 
-def look(
-    container: Container,
-    needs_gpus: bool,
-    has_gpus: bool,
-    cuda: Optional[str] = None,
-    mpi: Optional[MpiRequest] = None,
-) -> Look:
-    """Check this node for `container`.
+def look(container: Container, request: LookRequest) -> EngineLook:
+    """Check this node for the containers `container` of the job of `request`.
 
     The function runs the image once. The container imports MXNet, or finds the MPI engine.
-
-    Args:
-        container: the containers of the plan.
-        needs_gpus: True if a process of the job uses GPUs of this node.
-        has_gpus: True if this node has GPUs.
-        cuda: the folder of CUDA on this node, or None.
-        mpi: the needs of an MPI program, else None.
     """
-    engine = container.engine
-    info, problem = _engine(engine)
-    if problem:
-        return Look([problem], None)
-    image, problem = _image(container)
-    if problem:
-        return Look([problem], image)
-    gpus = gpu_options(engine, info) if has_gpus else []
-    if gpus is None and needs_gpus:
-        problem = (
-            "%s gives no GPU to containers on this node: install nvidia-container-toolkit and "
-            "configure %s for it, or use runtime=host, or start the job without GPUs"
-            % (engine, engine)
-        )
-        return Look([problem], image)
-    found, problem = _contents(container, gpus or [], cuda, mpi)
-    return Look(found.problems, image, found.mpi) if found else Look([problem], image)
+    image: Optional[Image] = None
+    try:
+        info = _info_of_usable(container.engine)
+        image = _image(container)
+        if image.architecture not in (None, "", ARCHITECTURE):
+            raise BadInput(
+                "the image %s is built for %s, and this node is %s: build the image for %s"
+                % (container.image, image.architecture, ARCHITECTURE, ARCHITECTURE)
+            )
+        options = gpu_options(container.engine, info) if gpus.count() else []
+        if options is None and request.gpus:
+            raise BadInput(
+                "%s gives no GPU to containers on this node: install nvidia-container-toolkit and "
+                "configure %s for it, or use runtime=host, or start the job without GPUs"
+                % (container.engine, container.engine)
+            )
+        found = _contents(container, options or [], request)
+    except BadInput as refusal:
+        return EngineLook([str(refusal)], image=image.id if image else None)
+    return EngineLook(list(found.problems), found.mpi, image.id)
 
 
-def _engine(engine: str) -> Tuple[Info, str]:
-    """Return (answer of the engine's `info`, message about an unusable engine or "")."""
+def _info_of_usable(engine: str) -> Info:
+    """Return the answer of the engine's `info`. Raises BadInput if the engine is unusable."""
     least, install, allow = ENGINES[engine]
     if not shutil.which(engine):
-        return Info(), "%s is not installed on this node: install it (%s), or use runtime=host" % (
-            engine,
-            install,
+        raise BadInput(
+            "%s is not installed on this node: install it (%s), or use runtime=host"
+            % (engine, install)
         )
-    code, out, err = ask(engine, "info", "--format", "{{json .}}")
+    status, out, err = ask(engine, "info", "--format", "{{json .}}")
     info = _json(Info.decode, out) or Info()
     version = info.server_version or info.podman.version
-    if code != 0 or not version or info.errors:
-        reason = err.strip() or "; ".join(map(str, info.errors)) or out.strip()
-        return Info(), "%s does not answer %s on this node (%s): %s" % (
-            engine,
-            _user(),
-            last_lines(reason),
-            allow,
+    if status != 0 or not version or info.errors:
+        user = "root" if os.geteuid() == 0 else "the user with id %d" % os.geteuid()
+        reason = err.strip() or "; ".join(map(str, info.errors)) or out
+        raise BadInput(
+            "%s does not answer %s on this node (%s): %s"
+            % (engine, user, last_lines(reason), allow)
         )
     if not info.server_version and engine == "docker":
-        return Info(), "the program docker of this node is podman: use runtime=podman"
+        raise BadInput("the program docker of this node is podman: use runtime=podman")
     if numbers(version) < least:
-        return Info(), "%s %s of this node is too old: install version %s or newer" % (
-            engine,
-            version,
-            ".".join(map(str, least)),
+        raise BadInput(
+            "%s %s of this node is too old: install version %s or newer"
+            % (engine, version, ".".join(map(str, least)))
         )
     if any("rootless" in str(one) for one in info.security):
-        return Info(), (
+        raise BadInput(
             "docker runs without root on this node, so containers cannot have the user of the "
             "job's files: use runtime=podman"
         )
-    return info, ""
+    return info
 
 
-def _image(container: Container) -> Tuple[Optional[str], str]:
-    """Return (id of the image on this node or None, message about an unusable image or "")."""
+def _image(container: Container) -> Image:
+    """Return the facts of the job's image. Raises BadInput if the node has no such image."""
     engine, name = container.engine, container.image
-    code, out, err = ask(engine, "image", "inspect", name)
+    status, out, err = ask(engine, "image", "inspect", name)
     images = _json(each(record(Image)), out)
-    if code != 0 or not images:
-        return None, (
+    if status != 0 or not images:
+        raise BadInput(
             "the image %s is not on this node (%s: %s): bring the image with provision.yml -e "
             "container_image_engine=%s -e container_image_name=%s"
             % (name, engine, last_lines(err) or "no such image", engine, name)
         )
-    image, own = images[0], ARCHITECTURES.get(platform.machine(), platform.machine())
-    if image.architecture not in (None, "", own):
-        return image.id, (
-            "the image %s is built for %s, and this node is %s: build the image for %s"
-            % (name, image.architecture, own, own)
-        )
-    return image.id, ""
+    return images[0]
 
 
-def _contents(
-    container: Container, gpus: List[str], cuda: Optional[str], mpi: Optional[MpiRequest]
-) -> Tuple[Optional[Contents], str]:
-    """Run `image_check` in the image, and return (its answer or None, message about a failure)."""
+def _contents(container: Container, of_gpus: List[str], request: LookRequest) -> Contents:
+    """Run `image_check` in the image, and return its answer. Raises BadInput without an answer.
+
+    Args: `of_gpus` the result of `gpu_options`.
+    """
     engine, name, python = container.engine, container.image, container.python
-    options = run_options(container, [(cuda, False)] if cuda else [], gpus)[1:]
+    cuda, mpi = request.cuda, request.mpi
+    options = run_options(container, [(cuda, False)] if cuda else [], of_gpus)[1:]
     options += ["--interactive"] + first_process(container)
-    request = {
+    order = {
         "command": [python, "-m", "mxcluster.node.image_check"]
         + [json.dumps({"image": name, "mpi": mpi and mpi.encode()})],
         "env": {"LD_LIBRARY_PATH": cuda + "/lib64"} if cuda else {},
         "seconds": CHECK_SECONDS,
     }
-    code, out, err = ask(engine, *options, stdin=json.dumps(request))
+    status, out, err = ask(engine, *options, stdin=json.dumps(order))
     found = _json(Contents.decode, out.strip().splitlines()[-1]) if out.strip() else None
-    if code in NO_PROGRAM and found is None:
-        return (
-            None,
+    if found:
+        return found
+    if status in NO_PROGRAM:
+        raise BadInput(
             "the image %s cannot run %s (%s): name another Python with -e image_python="
-            % (
-                name,
-                python,
-                last_lines(err),
-            ),
+            % (name, python, last_lines(err))
         )
-    if found is None:
-        return None, "%s cannot run the image %s on this node (status %d): %s" % (
-            engine,
-            name,
-            code,
-            last_lines(err or out),
-        )
-    return found, ""
+    raise BadInput(
+        "%s cannot run the image %s on this node (status %d): %s"
+        % (engine, name, status, last_lines(err or out))
+    )
 
 
 def remove(engine: str, folder: str) -> List[str]:
@@ -400,15 +342,16 @@ def remove(engine: str, folder: str) -> List[str]:
     process has ended, and meanwhile refuses the second removal at once.
     """
     label = "label=%s=%s" % (LABEL, folder)
-    removed = []  # type: List[str]
+    removed: List[str] = []
     deadline = time.monotonic() + REMOVE_SECONDS
 
     def patience() -> float:
         return max(1.0, deadline - time.monotonic())
 
     while time.monotonic() < deadline:
-        code, out, _ = ask(engine, "ps", "--all", "--quiet", "--filter", label, patience=patience())
-        found = out.split() if code == 0 else []
+        words = ("ps", "--all", "--quiet", "--filter", label)
+        status, out, _ = ask(engine, *words, patience=patience())
+        found = out.split() if status == 0 else []
         if not found:
             break
         removed += [one for one in found if one not in removed]
@@ -433,7 +376,3 @@ def _json(shape: Shape[T], output: str) -> Optional[T]:
         return shape(json.loads(output))
     except DAMAGED:
         return None
-
-
-def _user() -> str:
-    return "root" if os.geteuid() == 0 else "the user with id %d" % os.geteuid()

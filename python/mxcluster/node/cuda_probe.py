@@ -11,12 +11,15 @@ The numbers of attributes and the arguments of the calls come from CUDA's header
 import binascii
 import ctypes
 import glob
+import itertools
 import json
 import os
 import sys
-from typing import List, Optional, Union
+from typing import Callable, List, Optional, TypeVar, Union
 
 from mxcluster.model.check_answer import CallError, CudaDriver, CudaGpu, CudaProbe, CudaRuntime
+
+T = TypeVar("T")
 
 MAJOR, MINOR = 75, 76  # CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR and _MINOR
 
@@ -54,29 +57,20 @@ class Library:
         return found.value
 
 
-def driver() -> Union[CallError, CudaDriver]:
-    """Ask libcuda.so.1 for the newest CUDA that the driver supports, and for the GPUs.
-
-    Returns the error without the library, or after a failed call.
-    """
-    try:
-        library = Library("libcuda.so.1")
-        library.call("cuInit", 0)
-        count = library.number("cuDeviceGetCount")
-        return CudaDriver(
-            version=library.number("cuDriverGetVersion"),
-            gpus=[gpu(library, index) for index in range(count)],
-            peers=[
-                [one, two]
-                for one in range(count)
-                for two in range(count)
-                if one != two and library.number("cuDeviceCanAccessPeer", one, two)
-            ],
-        )
-    except Failed as failed:
-        return CallError(error=str(failed), status=failed.status)
-    except (OSError, AttributeError) as error:
-        return CallError(error=str(error))
+def driver() -> CudaDriver:
+    """Ask libcuda.so.1 for the newest CUDA that the driver supports, and for the GPUs."""
+    library = Library("libcuda.so.1")
+    library.call("cuInit", 0)
+    count = library.number("cuDeviceGetCount")
+    return CudaDriver(
+        version=library.number("cuDriverGetVersion"),
+        gpus=[gpu(library, index) for index in range(count)],
+        peers=[
+            pair
+            for pair in itertools.permutations(range(count), 2)
+            if library.number("cuDeviceCanAccessPeer", *pair)
+        ],
+    )
 
 
 def gpu(library: Library, index: int) -> CudaGpu:
@@ -110,15 +104,17 @@ def uuid(library: Library, device: int) -> Optional[str]:
     )
 
 
-def runtime(folder: str) -> Union[CallError, CudaRuntime]:
-    """Ask libcudart in `folder` for its version and the number of GPUs.
+def runtime(folder: str) -> CudaRuntime:
+    """Ask libcudart in `folder` for its version and the number of GPUs."""
+    library = Library(in_folder(folder, "libcudart.so.*"))
+    version = library.number("cudaRuntimeGetVersion")
+    return CudaRuntime(version=version, count=library.number("cudaGetDeviceCount"))
 
-    Returns the error without the library, or after a failed call.
-    """
+
+def answer(ask: Callable[[], T]) -> Union[CallError, T]:
+    """Return the answer of a library, or the error without the library or after a failed call."""
     try:
-        library = Library(in_folder(folder, "libcudart.so.*"))
-        version = library.number("cudaRuntimeGetVersion")
-        return CudaRuntime(version=version, count=library.number("cudaGetDeviceCount"))
+        return ask()
     except Failed as failed:
         return CallError(error=str(failed), status=failed.status)
     except (OSError, AttributeError) as error:
@@ -169,10 +165,13 @@ def in_folder(folder: str, pattern: str) -> str:
 def main(argv: List[str]) -> None:
     """Print the answer for the CUDA in the folder `argv[0]`."""
     folder = argv[0]
-    answer = CudaProbe(
-        driver=driver(), runtime=runtime(folder), cudnn=cudnn(folder), nccl=nccl(folder)
+    found = CudaProbe(
+        driver=answer(driver),
+        runtime=answer(lambda: runtime(folder)),
+        cudnn=cudnn(folder),
+        nccl=nccl(folder),
     )
-    print(json.dumps(answer.encode()))
+    print(json.dumps(found.encode()))
 
 
 if __name__ == "__main__":

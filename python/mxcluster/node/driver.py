@@ -8,7 +8,6 @@ from mxcluster.node.gpus import output_of
 
 LOADED = "/proc/driver/nvidia/version"
 NOUVEAU = "/sys/module/nouveau"
-SECONDS = 20
 PATH = {"PATH": os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"}  # of modinfo
 
 
@@ -23,7 +22,7 @@ def state(loaded: str = LOADED, nouveau: str = NOUVEAU) -> Driver:
             found = re.search(r"Kernel Module[^\n]*?\s(\d+\.\d+(?:\.\d+)?)\s", stream.read() + " ")
     except OSError:
         found = None
-    output = output_of(["modinfo", "-F", "version", "nvidia"], PATH, SECONDS)
+    output = output_of(["modinfo", "-F", "version", "nvidia"], PATH)
     return Driver(
         installed=(output or "").strip() or None,
         loaded=found.group(1) if found else None,

@@ -3,18 +3,20 @@
 Child processes load NVIDIA's libraries, because a broken library can end its process.
 """
 
-import importlib.util
+import contextlib
+import itertools
 import json
 import os
 import re
-import subprocess
 import sys
 from typing import Dict, List, Mapping, Optional, Tuple, Union
 
+from mxcluster import programs
 from mxcluster.environment import GPU_ORDER
 from mxcluster.errors import DAMAGED
 from mxcluster.model.check_answer import CheckError, CudaProbe, GpuFacts, ListedGpu
 from mxcluster.node.gpus import listed, output_of
+from mxcluster.node.software import library_of_mxnet
 
 FIRST_SECONDS = 300  # timeout of MXNet on all GPUs: the driver may first compile MXNet's code
 
@@ -66,17 +68,13 @@ def cudnn(folder: str) -> Optional[str]:
 
     Returns None if the header is missing or has no version.
     """
-    numbers = {}  # type: Dict[str, str]
+    numbers: Dict[str, str] = {}
     for name in ("cudnn_version.h", "cudnn.h"):
-        try:
-            with open(
-                os.path.join(folder, "include", name), encoding="utf-8", errors="replace"
-            ) as stream:
-                numbers.update(
-                    re.findall(r"#define\s+CUDNN_(MAJOR|MINOR|PATCHLEVEL)\s+(\d+)", stream.read())
-                )
-        except OSError:
-            continue
+        path = os.path.join(folder, "include", name)
+        with contextlib.suppress(OSError), open(path, errors="replace") as stream:
+            numbers.update(
+                re.findall(r"#define\s+CUDNN_(MAJOR|MINOR|PATCHLEVEL)\s+(\d+)", stream.read())
+            )
     return "%(MAJOR)s.%(MINOR)s.%(PATCHLEVEL)s" % numbers if len(numbers) == 3 else None
 
 
@@ -85,13 +83,10 @@ def unresolved(environment: Mapping[str, str]) -> List[str]:
 
     `environment`: the variables for the linker, such as LD_LIBRARY_PATH.
     """
-    spec = importlib.util.find_spec("mxnet")
-    if spec is None or not spec.origin:
+    try:
+        output = output_of(["ldd", library_of_mxnet()], environment) or "ldd => not found"
+    except FileNotFoundError:
         return ["libmxnet.so"]
-    output = (
-        output_of(["ldd", os.path.join(os.path.dirname(spec.origin), "libmxnet.so")], environment)
-        or "ldd => not found"
-    )
     return [line.split()[0] for line in output.splitlines() if "not found" in line]
 
 
@@ -118,10 +113,9 @@ def trials(number: int, environment: Mapping[str, str]) -> Dict[str, Optional[st
     out, last = run(["mxcluster.node.gpu_trial", str(number)], environment)
     marked = [line[len("TRIAL ") :] for line in out.splitlines() if line.startswith("TRIAL ")]
     results = dict(json.loads(line) for line in marked)
-    copies = ["%d -> %d" % (one, two) for one in range(number) for two in range(number)]
-    wanted = [str(one) for one in range(number)]
-    wanted += [copy for copy in copies if len(set(copy.split(" -> "))) == 2]
-    return {one: results.get(one, last) for one in wanted}
+    names = [str(one) for one in range(number)]
+    names += ["%s -> %s" % pair for pair in itertools.permutations(names, 2)]
+    return {name: results.get(name, last) for name in names}
 
 
 def run(module: List[str], environment: Mapping[str, str]) -> Tuple[str, str]:
@@ -129,17 +123,5 @@ def run(module: List[str], environment: Mapping[str, str]) -> Tuple[str, str]:
 
     `module`: the name of the module and the arguments. `environment`: all variables of the program.
     """
-    child = subprocess.Popen(
-        [sys.executable, "-m"] + module,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        out, err = child.communicate(timeout=FIRST_SECONDS)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        out, err = child.communicate()
-    last = (err.decode(errors="replace").strip().splitlines() or ["no output"])[-1]
-    return out.decode(errors="replace"), last
+    ended = programs.run([sys.executable, "-m"] + module, FIRST_SECONDS, environment)
+    return ended.out, ended.last_line or "no output"

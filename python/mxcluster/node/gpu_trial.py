@@ -4,8 +4,10 @@
 or the error]. For some GPUs the driver compiles MXNet's kernels in the first minutes.
 """
 
+import itertools
 import json
 import sys
+from functools import partial
 from typing import Callable, Iterator, List, Optional, Tuple
 
 from mxcluster.node import mxnet_compat
@@ -26,11 +28,10 @@ def trials(
     device of a number, such as mx.gpu.
     """
     for one in range(count):
-        yield str(one), _error_of(computes, mx, place(one))
-    for one in range(count):
-        for two in range(count):
-            if one != two:
-                yield "%d -> %d" % (one, two), _error_of(copies, mx, place(one), place(two), one)
+        yield str(one), _error_of(partial(computes, mx, place(one)))
+    for one, two in itertools.permutations(range(count), 2):
+        copy = partial(copies, mx, place(one), place(two), one)
+        yield "%d -> %d" % (one, two), _error_of(copy)
 
 
 def computes(mx: Package, where: Context) -> Optional[str]:
@@ -79,9 +80,9 @@ def copies(mx: Package, source: Context, goal: Context, number: int) -> Optional
     return "%d of %d numbers arrive changed" % (wrong, NUMBERS) if wrong else None
 
 
-def _error_of(trial: Callable[..., Optional[str]], *arguments: object) -> Optional[str]:
+def _error_of(trial: Callable[[], Optional[str]]) -> Optional[str]:
     try:
-        return trial(*arguments)
+        return trial()
     except Exception as error:  # a broken library raises MXNetError or another error
         lines = str(error).strip().splitlines() or [type(error).__name__]
         # The traceback stands before the message in MXNet 1.9.1, and after the message in 1.2.1.

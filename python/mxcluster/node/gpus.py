@@ -3,10 +3,11 @@
 import glob
 import os
 import re
-import subprocess
-from typing import Dict, List, Mapping, NamedTuple, Optional
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
+from mxcluster import programs
 from mxcluster.errors import BadInput
+from mxcluster.lists import grouped
 from mxcluster.model.node_requests import AllGpus
 
 Gpu = NamedTuple(
@@ -14,7 +15,7 @@ Gpu = NamedTuple(
 )
 
 PROC = "/proc/driver/nvidia/gpus"
-SECONDS = 20  # timeout of nvidia-smi, which may have to load the driver
+SECONDS = 20  # nvidia-smi may have to load the driver
 
 
 def ask(option: str) -> List[List[str]]:
@@ -46,15 +47,15 @@ def granted(environ: Mapping[str, str]) -> Optional[List[int]]:
 
     Returns None without a word about GPUs. `environ`: the variables of the process. The batch
     system names the GPUs in CUDA_VISIBLE_DEVICES, by number or by UUID; Slurm writes NoDevFiles for
-    no GPU. BadInput if nvidia-smi does not show one of them.
+    no GPU. Raises BadInput if nvidia-smi does not show one of them.
     """
     visible = environ.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return None
     there, found = listed(), []
-    for word in [
-        one.strip() for one in visible.split(",") if one.strip() not in ("", "NoDevFiles")
-    ]:
+    for word in map(str.strip, visible.split(",")):
+        if word in ("", "NoDevFiles"):
+            continue
         fitting = [
             gpu.number
             for gpu in there
@@ -72,20 +73,20 @@ def granted(environ: Mapping[str, str]) -> Optional[List[int]]:
 
 def users() -> Dict[str, List[str]]:
     """Return {uuid of a busy GPU: [program, ...]}, with programs such as "python3 (pid 4711)"."""
-    found = {}  # type: Dict[str, List[str]]
-    for row in ask("--query-compute-apps=gpu_uuid,pid,process_name"):
-        if len(row) >= 3:
-            found.setdefault(row[0], []).append("%s (pid %s)" % (os.path.basename(row[2]), row[1]))
-    return found
+    return grouped(
+        (row[0], "%s (pid %s)" % (os.path.basename(row[2]), row[1]))
+        for row in ask("--query-compute-apps=gpu_uuid,pid,process_name")
+        if len(row) >= 3
+    )
 
 
-def problems(wanted: List[int]) -> List[str]:
-    """Return [message] if GPUs of `wanted` (GPU numbers) are missing on this node, else [].
+def problems(planned: Sequence[int]) -> List[str]:
+    """Return [message] if GPUs of `planned` (GPU numbers) are missing on this node, else [].
 
     The message names the missing GPUs and the cure.
     """
     number = count()
-    missing = [one for one in wanted if not 0 <= one < number]
+    missing = [one for one in planned if not 0 <= one < number]
     if not missing:
         return []
     cure = (
@@ -94,25 +95,18 @@ def problems(wanted: List[int]) -> List[str]:
         else ": nvidia-smi and %s show no GPU; set -e gpus='' to train on the CPU, "
         "or install the driver" % PROC
     )
-    return [
-        "GPU%s %s %s not on this node%s"
-        % (
-            "s" if len(missing) > 1 else "",
-            ", ".join(map(str, missing)),
-            "are" if len(missing) > 1 else "is",
-            cure,
-        )
-    ]
+    form = "GPUs %s are not on this node%s" if len(missing) > 1 else "GPU %s is not on this node%s"
+    return [form % (", ".join(map(str, missing)), cure)]
 
 
-def unlike(wanted: Optional[AllGpus]) -> Optional[str]:
+def unlike(expected: Optional[AllGpus]) -> Optional[str]:
     """Return a message if this node has another number of GPUs than provision.yml found, else None.
 
-    `wanted` is None for a job that does not use all GPUs.
+    `expected` is None for a job that does not use all GPUs.
     """
-    if not wanted:
+    if not expected:
         return None
-    bus = wanted.bus
+    bus = expected.bus
     there = len(listed()) if bus else count()
     if there < bus:
         return (
@@ -120,11 +114,11 @@ def unlike(wanted: Optional[AllGpus]) -> Optional[str]:
             "node, load the driver or restart the node, and run provision.yml; or train on the CPU "
             "with -e gpus=''" % (bus, there)
         )
-    if there != wanted.record:
+    if there != expected.record:
         return (
             "the node has %d GPUs now, and had %d at its last provision.yml: see `nvidia-smi` on "
             "this node, and run provision.yml; or train on the CPU with -e gpus=''"
-            % (there, wanted.record)
+            % (there, expected.record)
         )
     return None
 
@@ -132,25 +126,14 @@ def unlike(wanted: Optional[AllGpus]) -> Optional[str]:
 def busy() -> Dict[int, str]:
     """Return {number of a busy GPU: the programs that compute on this GPU, as one string}."""
     there = listed()
-    programs = users() if there else {}
-    return {gpu.number: ", ".join(programs[gpu.uuid]) for gpu in there if programs.get(gpu.uuid)}
+    busy_gpus = users() if there else {}
+    return {gpu.number: ", ".join(busy_gpus[gpu.uuid]) for gpu in there if gpu.uuid in busy_gpus}
 
 
-def output_of(
-    argv: List[str], environment: Optional[Mapping[str, str]] = None, seconds: float = SECONDS
-) -> Optional[str]:
-    """Run the program `argv`, and return its stdout, or None if the program fails or is missing.
+def output_of(argv: List[str], environment: Optional[Mapping[str, str]] = None) -> Optional[str]:
+    """Run `argv` for at most SECONDS, and return its stdout, or None if the program fails.
 
     `environment`: all variables of the program, by default the variables of this process.
-    `seconds`: the timeout, after which the result is None.
     """
-    try:
-        return subprocess.check_output(
-            argv,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            timeout=seconds,
-        ).decode(errors="replace")
-    except (OSError, subprocess.SubprocessError):
-        return None
+    ended = programs.run(argv, SECONDS, environment)
+    return None if ended.status else ended.out

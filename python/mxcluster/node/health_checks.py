@@ -5,17 +5,13 @@ facts and compares the nodes.
 """
 
 import hashlib
-import importlib.util
 import os
 import shutil
-import subprocess
 import sys
-import tempfile
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import Callable, Dict, List, Optional, Sequence, TypeVar, Union, cast
+from typing import Callable, Dict, List, Optional, Sequence, TypeVar, Union
 
-from mxcluster import cluster_files, exit_codes
+from mxcluster import cluster_files, exit_codes, programs
 from mxcluster.errors import BadInput
 from mxcluster.file_io import sha256
 from mxcluster.model.check_answer import (
@@ -30,23 +26,28 @@ from mxcluster.model.check_answer import (
 )
 from mxcluster.model.node_requests import CheckRequest
 from mxcluster.node import gpu_check
+from mxcluster.node.software import library_of_mxnet
 
 T = TypeVar("T")
 
 SHM = "/dev/shm"
 SSH_AT_ONCE, SSH_SECONDS = 8, 10
 IMPORT_SECONDS, KVSTORE_SECONDS = 60.0, 1.0
-MARK = b"MXNET "
+MARK = "MXNET "
+STORE_WAITS = 200  # the exit status of TRY_MXNET if `create` waits
 # MXNet runs in a child process, since a broken library can kill the process. If MXNet has
 # the distributed kv-store, `create` waits for a scheduler. Otherwise `create` fails at once.
 TRY_MXNET = """
-import sys
+import os, sys, threading
 from mxcluster.node import mxnet_compat
 mx = mxnet_compat.import_mxnet()
-sys.stdout.write("\\nMXNET " + mx.__version__ + "\\n")
+sys.stdout.write("\\n%s" + mx.__version__ + "\\n")
 sys.stdout.flush()
+timer = threading.Timer(%%g, os._exit, [%d])
+timer.daemon = True
+timer.start()
 mx.kvstore.create("dist_sync")
-"""
+""" % (MARK, STORE_WAITS)
 NOBODY = {
     "DMLC_ROLE": "worker",
     "DMLC_PS_ROOT_URI": "127.0.0.1",
@@ -59,12 +60,9 @@ NOBODY = {
 
 def check(request: CheckRequest) -> Checked:
     """Run all checks, and return their facts, or the error of a failed check."""
-    imported = _tried(mxnet)
     cuda = request.cuda
     return Checked(
-        mxnet=ImportFailure(error=imported.error)
-        if type(imported) is CheckError
-        else cast(Union[ImportFailure, MxnetFacts], imported),
+        mxnet=mxnet(),
         files=_tried(lambda: files(request.etc_dir)),
         room=_tried(lambda: room(request.folders)),
         ssh=_tried(lambda: ssh(request.peers)),
@@ -76,58 +74,32 @@ def _tried(function: Callable[[], T]) -> Union[CheckError, T]:
     """Return the result of `function`, or the error of a failed check."""
     try:
         return function()
-    except (OSError, BadInput, subprocess.SubprocessError) as error:
+    except (OSError, BadInput) as error:
         return CheckError(error=str(error))
 
 
 def mxnet() -> Union[ImportFailure, MxnetFacts]:
     """Import MXNet in a child process, and return the facts about MXNet."""
-    with tempfile.TemporaryFile() as errors:
-        child = subprocess.Popen(
-            [sys.executable, "-c", TRY_MXNET],
-            env=dict(os.environ, **NOBODY),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-        )
-        assert child.stdout is not None  # stdout is a pipe
-        late = threading.Event()
-
-        def kill() -> None:
-            late.set()
-            child.kill()
-
-        timer = threading.Timer(IMPORT_SECONDS, kill)
-        timer.start()
-        try:
-            library = _digest_of_library()
-            version = next(
-                (line for line in iter(child.stdout.readline, b"") if line.startswith(MARK)), None
-            )
-            code = child.wait(None if version is None else KVSTORE_SECONDS)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            timer.cancel()
-            child.kill()
-            child.communicate()
-        errors.seek(0)
-        last = (errors.read().decode(errors="replace").strip() or "no output")[-300:]
+    library = _digest_of_library()
+    program = [sys.executable, "-c", TRY_MXNET % KVSTORE_SECONDS]
+    ended = programs.run(program, IMPORT_SECONDS, dict(os.environ, **NOBODY))
+    last = (ended.err.strip() or "no output")[-300:]
+    version = next((line for line in ended.out.splitlines() if line.startswith(MARK)), None)
     if version is None:
-        assert code is not None  # without MARK, wait() has no timeout
         why = (
             "the import took longer than %g s, so look for a slow disk or a busy node"
             % IMPORT_SECONDS
-            if late.is_set()
-            else exit_codes.describe(code)
+            if ended.status == programs.LATE
+            else exit_codes.describe(ended.status)
         )
         error = "cannot import MXNet (%s): %s" % (why, last)
         return ImportFailure(error=error, libmxnet=library)
+    has_store = ended.status in (STORE_WAITS, programs.LATE)
     return MxnetFacts(
-        mxnet=version[len(MARK) :].decode("utf-8").strip(),
+        mxnet=version[len(MARK) :].strip(),
         libmxnet=library,
-        compiled_in=code is None,
-        says="" if code is None else last,
+        compiled_in=has_store,
+        says="" if has_store else last,
     )
 
 
@@ -165,37 +137,20 @@ def ssh(peers: Sequence[str]) -> Peers:
     """
 
     def one(peer: str) -> Optional[str]:
-        command = [
-            "ssh",
-            "-o",
-            "BatchMode=yes",
-            "-o",
-            "ConnectTimeout=%d" % SSH_SECONDS,
-            peer,
-            "true",
-        ]
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                timeout=2 * SSH_SECONDS,
-            )
-        except (OSError, subprocess.TimeoutExpired) as error:
-            return str(error)
-        last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        return None if done.returncode == 0 else "".join(last) or "exit status %d" % done.returncode
+        options = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=%d" % SSH_SECONDS]
+        ended = programs.run(["ssh", *options, peer, "true"], 2 * SSH_SECONDS)
+        return (ended.last_line or "exit status %d" % ended.status) if ended.status else None
 
     with ThreadPoolExecutor(SSH_AT_ONCE) as pool:
         return Peers(peers=dict(zip(peers, pool.map(one, peers))))
 
 
 def _digest_of_library() -> Optional[str]:
-    """Return the sha256 of libmxnet.so, or None without MXNet.
+    """Return the sha256 of libmxnet.so, or None without a readable library.
 
     The function finds the library without an import of MXNet.
     """
-    spec = importlib.util.find_spec("mxnet")
-    path = os.path.join(os.path.dirname(spec.origin), "libmxnet.so") if spec and spec.origin else ""
-    return sha256(path) if os.path.isfile(path) else None
+    try:
+        return sha256(library_of_mxnet())
+    except OSError:
+        return None

@@ -31,7 +31,7 @@ def check(image, mpi):
 
     request = MpiRequest.decode(dict(mpi, where="in the image " + image))
     found = mpi_installation.look(request)
-    return {"problems": found.problems, "mpi": {"engine": found.engine, "version": found.version}}
+    return {"problems": found.problems, "mpi": found.mpi and found.mpi.encode()}
 
 
 def python_problem(version):

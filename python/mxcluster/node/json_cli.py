@@ -7,12 +7,14 @@ import contextlib
 import json
 import sys
 import traceback
-from typing import Callable, Optional, Sequence, Tuple
+from typing import Callable, Dict, Optional, Sequence, Tuple, TypeVar, Union
 
 from mxcluster.errors import DAMAGED, MxclusterError, of_system
 
+T = TypeVar("T")
 
-def of(run: Callable[[], dict]) -> Tuple[dict, int]:
+
+def of(run: Callable[[], T]) -> Tuple[Union[T, Dict[str, str]], int]:
     """Call run(). Return (result, 0), or ({"error": text}, 1) if the call raises.
 
     The number is the exit status.
@@ -31,7 +33,7 @@ def of(run: Callable[[], dict]) -> Tuple[dict, int]:
         }, 1
 
 
-def tell(answer: dict) -> None:
+def tell(answer: object) -> None:
     """Print `answer` as a line of JSON with one system call.
 
     With `python -u`, print() writes the end of the line by itself. An engine such as mpirun could
@@ -52,7 +54,7 @@ def error_in(lines: Sequence[str]) -> Optional[str]:
     return None
 
 
-def give(run: Callable[[], dict]) -> int:
+def give(run: Callable[[], object]) -> int:
     """Print the result of run() (see `of`) as JSON, and return the exit status."""
     result, code = of(run)
     tell(result)

@@ -45,13 +45,15 @@ class Daemons:
         """
         now = time.monotonic()
         lines = processes.table()
-        for who in processes.family([self.root], lines):
-            if processes.command_name(who.pid) == NAME:
-                self.started[who] = {line.identity for line in lines if line.parent == who.pid}
+        for daemon in processes.family([self.root], lines):
+            if processes.command_name(daemon.pid) == NAME:
+                self.started[daemon] = {
+                    line.identity for line in lines if line.parent == daemon.pid
+                }
         self.orphaned = {
             daemon: self.orphaned.get(daemon, now)
             for daemon, started in self.started.items()
             if not processes.alive(daemon) and any(map(processes.alive, started))
         }
-        killed = sorted(who for who, since in self.orphaned.items() if now - since >= BEAT)
+        killed = sorted(daemon for daemon, since in self.orphaned.items() if now - since >= BEAT)
         return killed_by_signal(killed[0].pid) if killed else None

@@ -46,12 +46,12 @@ class Engine(NamedTuple):
     install: str
     programs: Tuple[str, ...]
     slots: str
-    arguments: Tuple[str, ...]
-    passed: Tuple[str, ...]
+    arguments: str
+    passed: str
     agent: Dict[str, str]
     session: Dict[str, str]
     root: Dict[str, str]
-    address: Tuple[str, ...]
+    address: str
     network: Dict[str, str]
     no_infiniband: Dict[str, str]
     infiniband: Dict[str, str]
@@ -66,17 +66,8 @@ _OPENMPI = Engine(
     programs=("mpirun", "mpirun.openmpi"),
     slots="%s slots=%d",
     # By default Open MPI binds each process to one core, which slows processes with threads.
-    arguments=(
-        "--hostfile",
-        "{hosts_file}",
-        "-n",
-        "{processes}",
-        "--map-by",
-        "slot",
-        "--bind-to",
-        "none",
-    ),
-    passed=("-x", "{name}"),
+    arguments="--hostfile {hosts_file} -n {processes} --map-by slot --bind-to none",
+    passed="-x {name}",
     # Open MPI 5 starts its daemons through PRRTE, which reads the PRTE variables. The last two
     # variables of each kind keep daemons in the foreground, and do not shorten host names.
     agent={
@@ -91,17 +82,14 @@ _OPENMPI = Engine(
         "PRTE_MCA_prte_leave_session_attached": "1",
         "PRTE_MCA_prte_keep_fqdn_hostnames": "1",
     },
-    session={
-        "OMPI_MCA_orte_tmpdir_base": "{folder}",
-        "PRTE_MCA_prte_tmpdir_base": "{folder}",
-    },
+    session={"OMPI_MCA_orte_tmpdir_base": "{folder}", "PRTE_MCA_prte_tmpdir_base": "{folder}"},
     root={
         "OMPI_ALLOW_RUN_AS_ROOT": "1",
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         "PRTE_ALLOW_RUN_AS_ROOT": "1",
         "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     },
-    address=(),
+    address="",
     # Without these variables Open MPI may choose a bridge such as docker0, which has the same
     # address on all nodes.
     network={
@@ -122,12 +110,12 @@ _MPICH = Engine(
     install="install the package mpich",
     programs=("mpirun", "mpirun.mpich", "mpiexec.hydra"),
     slots="%s:%d",
-    arguments=("-f", "{hosts_file}", "-n", "{processes}"),
-    passed=("-genvlist", "{names}"),
+    arguments="-f {hosts_file} -n {processes}",
+    passed="-genvlist {names}",
     agent={"HYDRA_LAUNCHER": "ssh", "HYDRA_LAUNCHER_EXEC": "{agent}"},
     session={},
     root={},
-    address=("-localhost", "{address}"),
+    address="-localhost {address}",
     network={
         "FI_TCP_IFACE": "{interface}",
         "FI_SOCKETS_IFACE": "{interface}",
@@ -144,12 +132,12 @@ _INTELMPI = Engine(
     install="install Intel MPI and load it with its vars.sh or mpivars.sh",
     programs=("mpirun", "mpiexec.hydra"),
     slots="%s:%d",
-    arguments=("-machinefile", "{hosts_file}", "-n", "{processes}"),
-    passed=("-genvlist", "{names}"),
+    arguments="-machinefile {hosts_file} -n {processes}",
+    passed="-genvlist {names}",
     agent={"I_MPI_HYDRA_BOOTSTRAP": "ssh", "I_MPI_HYDRA_BOOTSTRAP_EXEC": "{agent}"},
     session={},
     root={},
-    address=("-iface", "{interface}"),  # Intel MPI has no argument for an address
+    address="-iface {interface}",  # Intel MPI has no argument for an address
     network={"I_MPI_TCP_NETMASK": "{network}", "FI_TCP_IFACE": "{interface}"},
     no_infiniband={"I_MPI_FABRICS": "shm:ofi", "FI_PROVIDER": "tcp"},
     infiniband={"I_MPI_FABRICS": "shm:ofi", "FI_PROVIDER": "verbs"},
@@ -233,17 +221,21 @@ def command_line(
         address: the address of mpirun's node, "" if mpirun may choose.
         interface: the network interface of mpirun's node, "" if mpirun may choose.
     """
-    given = {"hosts_file": hosts_file, "processes": str(processes), "names": ",".join(names)}
-    line = [mpirun] + [argument.format(**given) for argument in engine.arguments]
-    place = {"address": address, "interface": interface}
-    if all(argument.format(**place) for argument in engine.address):
-        line += [argument.format(**place) for argument in engine.address]
+    values = {"hosts_file": hosts_file, "processes": str(processes), "names": ",".join(names)}
+    line = [mpirun] + _filled(engine.arguments, values)
+    place = _filled(engine.address, {"address": address, "interface": interface})
+    line += place if all(place) else []
     if "{name}" in engine.passed:
         for name in names:
-            line += [argument.format(name=name) for argument in engine.passed]
+            line += _filled(engine.passed, {"name": name})
     elif names:
-        line += [argument.format(**given) for argument in engine.passed]
+        line += _filled(engine.passed, values)
     return line + list(program)
+
+
+def _filled(arguments: str, values: Mapping[str, str]) -> List[str]:
+    """Return the words of `arguments`, with the values of their placeholders."""
+    return [word.format(**values) for word in arguments.split()]
 
 
 def environment(

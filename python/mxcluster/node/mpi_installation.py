@@ -4,9 +4,10 @@ The module changes nothing on the node, and runs mpirun only with --version.
 """
 
 import os
-import subprocess
 from typing import Dict, List, NamedTuple, Optional
 
+from mxcluster import programs
+from mxcluster.model.engine import MpiEngine
 from mxcluster.model.node_requests import HERE, MpiRequest
 from mxcluster.node import mpi_engines
 from mxcluster.node.mpi_engines import ENGINES
@@ -32,17 +33,17 @@ class Installed(NamedTuple):
 class Found(NamedTuple):
     """The MPI engines of this node."""
 
-    installed: Optional[Installed]  # the wanted engine
+    installed: Optional[Installed]  # the engine of the request
     others: List[Installed]  # all other engines
     output: List[str]  # the last three lines of the shell's output
 
 
-class Look(NamedTuple):
-    """The result of `look`. The engine and the version are "" without a usable engine."""
+class EngineLook(NamedTuple):
+    """The result of a look at a node's MPI engine, or at its engine for containers."""
 
     problems: List[str]
-    engine: str
-    version: str
+    mpi: Optional[MpiEngine] = None  # on the node, or in the image
+    image: Optional[str] = None  # the id of the image
 
 
 def shell(pre_execution: str, command: str) -> List[str]:
@@ -54,34 +55,22 @@ def shell(pre_execution: str, command: str) -> List[str]:
     return [SHELL, "-c", "\n".join(filter(None, (pre_execution, command)))]
 
 
-def find(pre_execution: str, wanted: str = "", env: Optional[Dict[str, str]] = None) -> Found:
+def find(pre_execution: str, name: str = "", env: Optional[Dict[str, str]] = None) -> Found:
     """Find the MPI engines of this node.
 
     Args:
         pre_execution: the shell commands that load the engine.
-        wanted: the name of the engine, "" for any engine.
+        name: the name of the engine, "" for any engine.
         env: the environment of the commands, by default the environment of this process.
     """
-    names = ENGINES[wanted].programs if wanted else ("mpirun", "mpiexec")
-    try:
-        done = subprocess.run(
-            shell(pre_execution, _ASK % " ".join(names)),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=PATIENCE,
-            cwd="/",
-            env=env,
-        )
-        output = done.stdout.decode("utf-8", "replace")
-    except subprocess.TimeoutExpired:
-        output = "%s did not end within %d s" % (" and ".join(names), PATIENCE)
-    except OSError as error:
-        output = str(error)
+    names = ENGINES[name].programs if name else ("mpirun", "mpiexec")
+    line = shell("exec 2>&1\n" + pre_execution, _ASK % " ".join(names))
+    ended = programs.run(line, PATIENCE, env, folder="/")
+    output = "\n".join(filter(None, (ended.out, ended.err)))
     found = installed(output)
     return Found(
-        installed=next((one for one in found if one.engine == (wanted or one.engine)), None),
-        others=[one for one in found if wanted and one.engine != wanted],
+        installed=next((one for one in found if one.engine == (name or one.engine)), None),
+        others=[one for one in found if name and one.engine != name],
         output=[line for line in output.splitlines() if line.strip()][-3:],
     )
 
@@ -97,7 +86,7 @@ def installed(output: str) -> List[Installed]:
     return found
 
 
-def look(request: MpiRequest) -> Look:
+def look(request: MpiRequest) -> EngineLook:
     """Check this node for an MPI job."""
     found = find(request.pre_execution, request.runtime, dict(os.environ, **request.env))
     problems = []
@@ -110,29 +99,24 @@ def look(request: MpiRequest) -> Look:
     here = found.installed
     if here is None:
         problems.append(missing(request.runtime, request.pre_execution, found, request.where))
-        return Look(problems, "", "")
-    return Look(problems, here.engine, here.version)
+        return EngineLook(problems)
+    return EngineLook(problems, MpiEngine(engine=here.engine, version=here.version))
 
 
-def missing(wanted: str, pre_execution: str, found: Found, where: str = HERE) -> str:
-    """Return the message for a place without the engine `wanted` (a name, or "" for any engine).
+def missing(name: str, pre_execution: str, found: Found, where: str = HERE) -> str:
+    """Return the message for a place without the engine `name`, or "" for any engine.
 
     `pre_execution`: the shell commands that load the engine. `where`: the words for the place,
     which is a node or an image.
     """
-    name = ENGINES[wanted].title if wanted else "an MPI engine"
-    cure = (
-        ENGINES[wanted].install
-        if wanted
-        else "install an engine (packages openmpi-bin or mpich, or Intel MPI)"
-    )
-    text = "%s is not installed %s" % (name, where)
+    title, cure = "an MPI engine", "install an engine (packages openmpi-bin or mpich, or Intel MPI)"
+    if name:
+        title, cure = ENGINES[name].title, ENGINES[name].install
+    text = "%s is not installed %s" % (title, where)
     if found.others:
         other = found.others[0]
         text += " (%s is %s %s)" % (other.mpirun, ENGINES[other.engine].title, other.version)
     elif found.output and (pre_execution or not os.path.exists(SHELL)):
         text += " (the shell prints: %s)" % " / ".join(found.output)
-    return text + ": %s, or load the engine in mpi_pre_execution_command%s" % (
-        cure,
-        ", or name another mpi_runtime" if wanted else "",
-    )
+    text += ": %s, or load the engine in mpi_pre_execution_command" % cure
+    return text + (", or name another mpi_runtime" if name else "")

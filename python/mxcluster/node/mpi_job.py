@@ -14,21 +14,24 @@ has the plan's environment for this node. No node needs ssh access to another no
 lost, both programs end with the status PEER_DIED, because another process is the cause.
 """
 
+import contextlib
 import json
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
-from typing import Any, Dict, List, Optional, Tuple, cast
+from typing import Dict, List, Optional, Set, Tuple, cast
 
 from mxcluster import exit_codes, seal
 from mxcluster.errors import MxclusterError
+from mxcluster.file_io import replace
 from mxcluster.model.node_requests import HERE
 from mxcluster.model.plan import MpiHost, MpiProgram, NodePlan
-from mxcluster.node import mpi_daemons, mpi_engines, mpi_installation, processes, rendezvous
+from mxcluster.node import addresses, mpi_daemons, mpi_engines, mpi_installation, processes
 from mxcluster.node.mpi_channel import BEAT, Channel, connect
 from mxcluster.package import OWN_FOLDERS
 
@@ -64,12 +67,9 @@ class Job:
         """The path of the folder in which the program runs on this node."""
         return os.path.join(self.path, OWN_FOLDERS, self.own.name)
 
-    def channel(self, connection: Any, other: str, own: Optional[str] = None) -> Channel:
-        """Return a Channel over `connection` from the process `own` to the process `other`.
-
-        Both are names of processes in the plan. By default `own` is the MPI process of this node.
-        """
-        return Channel(connection, self.token, self.opener, own or self.own.name, other)
+    def channel(self, connection: socket.socket, other: str) -> Channel:
+        """Return a Channel from this node's MPI process to the process `other` of the plan."""
+        return Channel(connection, self.token, self.opener, self.own.name, other)
 
     def prepare(self) -> mpi_installation.Installed:
         """Prepare this node for mpirun, and return the engine of the node.
@@ -83,19 +83,13 @@ class Job:
         if here is None:
             image = self.plan.container.image if self.plan.container else ""
             place = "in the image %s" % image if image else HERE
-            raise MxclusterError(
-                mpi_installation.missing(
-                    self.spec.runtime,
-                    self.spec.pre_execution,
-                    seen,
-                    place,
-                )
-            )
+            name, pre_execution = self.spec.runtime, self.spec.pre_execution
+            raise MxclusterError(mpi_installation.missing(name, pre_execution, seen, place))
         # Only mpirun calls this program, but the daemons of Open MPI 4 look for the program, too.
         program = os.path.join(self.path, FOLDER, "launch")
         os.makedirs(os.path.dirname(program), 0o700, exist_ok=True)
         line = "exec %s -m mxcluster.node.mpi_job launch" % shlex.quote(sys.executable)
-        write(program, '#!/bin/sh\n%s "$@"\n' % line, 0o700)
+        replace(program, '#!/bin/sh\n%s "$@"\n' % line, 0o700)
         engine, session = mpi_engines.ENGINES[here.engine], mpi_engines.session_folder(self.token)
         if engine.session:
             os.makedirs(session, 0o700, exist_ok=True)  # the agent removes it (`JobFolder.tidy`)
@@ -124,13 +118,13 @@ class Job:
             stdin=subprocess.DEVNULL,
         )
         if code:
-            say(
+            log(
                 "mpi_coordination_command %s on this node: correct the command"
                 % exit_codes.describe(code)
             )
         return code
 
-    def start(self, command: str) -> subprocess.Popen:
+    def start(self, command: str) -> "subprocess.Popen[bytes]":
         """Start `command` (a string) in a shell on this node, and return the process (Popen).
 
         The process gets SIGTERM when the calling thread ends.
@@ -154,8 +148,8 @@ class Run:
         self.job = job
         self.others = [one for host, one in job.hosts.items() if one is not job.own]
         self.channels: Dict[str, Channel] = {}  # by host
-        self.heard: Dict[str, float] = {}  # host -> monotonic time of the last heartbeat
-        self.ready: set = set()  # hosts
+        self.heartbeats: Dict[str, float] = {}  # host -> monotonic time of the last heartbeat
+        self.ready: Set[str] = set()  # hosts
         self.lost: Dict[str, str] = {}  # host -> reason
         self.read = 0  # bytes of the log in which `has_given_up` has found no failure
 
@@ -164,7 +158,7 @@ class Run:
         for one in self.others:
             threading.Thread(target=self.follow, args=(one,), daemon=True).start()
         here = self.job.prepare()
-        code = self.job.coordinate() or self.meet()
+        code = self.job.coordinate() or self.wait_for_nodes()
         if code:
             return code
         mpirun = self.job.start(self.command(here))
@@ -178,21 +172,20 @@ class Run:
                 looked, killed = now, daemons.killed()
                 if killed:
                     mpirun.kill()
-                    say(killed)
+                    log(killed)
                     return 1
                 if given_up is None and self.has_given_up():
                     given_up = now + CLEANUP
             if given_up and now > given_up:
                 mpirun.kill()
-                say(
+                log(
                     "mpirun has reported the failure of a process, and has not ended for %d s: "
                     "mxcluster ends the job. Read the lines above" % CLEANUP
                 )
                 return 1
         if not self.lost and mpirun.returncode:
             self.look_after_failure()
-        if self.lost:
-            say("\n".join("%s: %s" % lost for lost in sorted(self.lost.items())))
+        if self.status_of_lost():
             return exit_codes.PEER_DIED
         for channel in self.channels.values() if mpirun.returncode == 0 else ():
             channel.send("done")
@@ -201,9 +194,9 @@ class Run:
     def has_given_up(self) -> bool:
         """Return True if mpirun has written the line FAILED to the log of this process."""
         try:
-            with open(os.path.join(self.job.path, self.job.own.name + ".log"), "rb") as log:
-                log.seek(self.read)
-                piece = log.read()
+            with open(os.path.join(self.job.path, self.job.own.name + ".log"), "rb") as stream:
+                stream.seek(self.read)
+                piece = stream.read()
         except OSError:
             return False
         self.read += max(0, len(piece) - len(FAILED))  # the line may be written in two pieces
@@ -223,7 +216,7 @@ class Run:
             self.channels[host] = channel
             while True:
                 message = channel.receive(self.job.patience)
-                self.heard[host] = time.monotonic()
+                self.heartbeats[host] = time.monotonic()
                 if message and message.kind == "ready":
                     self.ready.add(host)
         except (OSError, seal.NotSealed) as error:
@@ -232,15 +225,19 @@ class Run:
                 "the network" % error
             )
 
-    def meet(self) -> int:
+    def wait_for_nodes(self) -> int:
         """Wait until all nodes have run the coordination command.
 
         Returns 0, or PEER_DIED if a node is lost.
         """
         while len(self.ready) < len(self.others) and not self.lost:
             time.sleep(0.05)
-        for host, why in sorted(self.lost.items()):
-            say("%s: %s" % (host, why))
+        return self.status_of_lost()
+
+    def status_of_lost(self) -> int:
+        """Log the lost nodes. Return PEER_DIED, or 0 if no node is lost."""
+        for lost in sorted(self.lost.items()):
+            log("%s: %s" % lost)
         return exit_codes.PEER_DIED if self.lost else 0
 
     def look_after_failure(self) -> None:
@@ -249,32 +246,31 @@ class Run:
         mpirun also fails if a node is lost. The wait shows whether a lost node caused the failure.
         """
         ended = time.monotonic() + BEAT  # an earlier heartbeat may have been on its way
-        while not self.lost and any(self.heard.get(one.host, 0.0) < ended for one in self.others):
+        while not self.lost and any(
+            self.heartbeats.get(one.host, 0.0) < ended for one in self.others
+        ):
             time.sleep(0.05)
 
     def command(self, here: mpi_installation.Installed) -> str:
         """Write mpirun's hosts file, and return the command line of mpirun as a string."""
-        engine, folder = mpi_engines.ENGINES[here.engine], os.path.join(self.job.path, FOLDER)
-        write(
-            os.path.join(folder, "hosts"),
-            mpi_engines.hosts_file(
-                engine, [(one.host, one.processes) for one in self.job.spec.hosts]
-            ),
-        )
+        engine, hosts = mpi_engines.ENGINES[here.engine], self.job.spec.hosts
+        hosts_file = os.path.join(self.job.path, FOLDER, "hosts")
+        slots = [(one.host, one.processes) for one in hosts]
+        replace(hosts_file, mpi_engines.hosts_file(engine, slots), 0o600)
         enter = 'cd "$MXCLUSTER_WORK_DIR" || exit; '
         program = mpi_installation.shell("", enter + self.job.spec.command)
         line = mpi_engines.command_line(
             engine,
             here.mpirun,
-            os.path.join(folder, "hosts"),
-            sum(one.processes for one in self.job.spec.hosts),
+            hosts_file,
+            sum(one.processes for one in hosts),
             PASSED,
             program,
             self.job.own.address,
             self.job.own.interface,
         )
         text = " ".join(map(shlex.quote, line))
-        say("%s %s: %s" % (engine.title, here.version, text))
+        log("%s %s: %s" % (engine.title, here.version, text))
         return "exec " + text
 
 
@@ -288,12 +284,11 @@ class Serve:
     def __init__(self, job: Job):
         self.job = job
         self.first = job.spec.hosts[0].name
-        self.ready = threading.Event()
+        self.to_run: Optional[Channel] = None  # the channel to `run`
         self.followed = threading.Event()
         self.over = threading.Event()
         self.code = 0
-        self.daemons = 0
-        self.lock = threading.Lock()
+        self.daemons: Set[Channel] = set()  # the channels to the running programs `launch`
 
     def run(self) -> int:
         """Serve connections until the job ends, and return the exit status.
@@ -302,39 +297,40 @@ class Serve:
         command's exit status.
         """
         self.job.prepare()
-        listener = rendezvous.listen(self.job.own.address, cast(int, self.job.own.port))
+        listener = addresses.listen(self.job.own.address, cast(int, self.job.own.port))
         threading.Thread(target=self.accept, args=(listener,), daemon=True).start()
         code = self.job.coordinate()
-        if code:
-            self.followed.wait(START)  # so that `run` sees the end of this process at once
+        self.followed.wait(START)
+        if code:  # `run` is connected, and sees the end of this process at once
             return code
-        self.ready.set()
-        if not self.followed.wait(START):
-            say(
+        if self.to_run is None:
+            log(
                 "%s did not connect to this node within %d s: read the log of that process, and "
                 "check the network" % (self.first, START)
             )
             return exit_codes.PEER_DIED
+        with contextlib.suppress(OSError):  # `follow` sees the lost connection, too
+            self.to_run.send("ready")
         self.over.wait()
         deadline = time.monotonic() + LEAVE
         while self.code == 0 and self.daemons and time.monotonic() < deadline:
             time.sleep(0.05)
         return self.code
 
-    def accept(self, listener: Any) -> None:
+    def accept(self, listener: socket.socket) -> None:
         """Accept connections on `listener`, and serve each connection in a new thread."""
         while True:
             connection = listener.accept()[0]
             threading.Thread(target=self.serve, args=(connection,), daemon=True).start()
 
-    def serve(self, connection: Any) -> None:
+    def serve(self, connection: socket.socket) -> None:
         """Serve one connection, or close a connection without the job's token."""
         with connection:
             channel = self.job.channel(connection, self.first)
             try:
                 message = channel.receive(self.job.patience)
             except (OSError, seal.NotSealed) as error:
-                say(
+                log(
                     "this node has closed a connection without a valid message (%s): find the "
                     "program that connected" % error
                 )
@@ -346,50 +342,40 @@ class Serve:
 
     def follow(self, channel: Channel) -> None:
         """Exchange heartbeats with `run` until `run` sends "done" or the connection is lost."""
+        self.to_run = channel
         self.followed.set()
         channel.beat_on()
         try:
-            threading.Thread(target=self.tell_ready, args=(channel,), daemon=True).start()
             while True:
                 message = channel.receive(self.job.patience)
                 if message and message.kind == "done":
                     break
         except (OSError, seal.NotSealed) as error:
-            say(
+            log(
                 "the connection to %s is lost (%s): read the log of that process, and check the "
                 "network" % (self.first, error)
             )
             self.code = exit_codes.PEER_DIED
         self.over.set()
 
-    def tell_ready(self, channel: Channel) -> None:
-        """Send "ready" to `run` when the coordination command has succeeded."""
-        self.ready.wait()
-        try:
-            channel.send("ready")
-        except OSError:
-            pass  # `follow` sees the lost connection, too
-
     def launch(self, channel: Channel, command: str) -> None:
         """Run a daemon of mpirun to its end, and send the exit status to the program `launch`."""
-        with self.lock:
-            self.daemons += 1
+        self.daemons.add(channel)
         try:
             daemon = self.job.start(command)
-            say("mpirun's daemon is pid %d" % daemon.pid)
+            log("mpirun's daemon is pid %d" % daemon.pid)
             code, killed = self.watch(daemon)
             if killed:
-                say(killed)
+                log(killed)
                 self.code = 1
                 self.over.set()
             channel.send("ended", str(status_of(code)))
         except OSError:
             pass  # `launch` was killed, or this node has no shell: mpirun fails
         finally:
-            with self.lock:
-                self.daemons -= 1
+            self.daemons.discard(channel)
 
-    def watch(self, daemon: subprocess.Popen) -> Tuple[int, Optional[str]]:
+    def watch(self, daemon: "subprocess.Popen[bytes]") -> Tuple[int, Optional[str]]:
         """Wait for the end of `daemon`. Return (return code, message if a daemon was killed)."""
         daemons = mpi_daemons.Daemons(identity(daemon))
         while True:
@@ -407,11 +393,11 @@ class Serve:
                 time.sleep(mpi_daemons.SOON)
 
 
-def identity(child: subprocess.Popen) -> processes.Identity:
+def identity(child: "subprocess.Popen[bytes]") -> processes.Identity:
     """Return the Identity of a child that has not been waited for."""
-    who = processes.identity(child.pid)
-    assert who
-    return who
+    found = processes.identity(child.pid)
+    assert found
+    return found
 
 
 def launch(job: Job, arguments: List[str]) -> int:
@@ -426,7 +412,7 @@ def launch(job: Job, arguments: List[str]) -> int:
         words.pop(0)
     one = job.hosts.get(words[0]) if words else None
     if one is None:
-        say(NO_NODE % (words[0] if words else "''"))
+        log(NO_NODE % (words[0] if words else "''"))
         return SSH_LOST
     command = " ".join(words[1:])
     if one is job.own:
@@ -441,7 +427,7 @@ def launch(job: Job, arguments: List[str]) -> int:
             if message and message.kind == "ended":
                 return int(message.payload)
     except (OSError, ValueError, seal.NotSealed) as error:
-        say(
+        log(
             "%s: the connection to the node's part of the job is lost (%s). Check this node and "
             "the network" % (one.host, error)
         )
@@ -456,14 +442,7 @@ def status_of(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
-def write(path: str, text: str, mode: int = 0o600) -> None:
-    """Write `text` to the file `path`. A new file gets the permissions `mode`."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
-    with open(descriptor, "w", encoding="utf-8") as stream:
-        stream.write(text)
-
-
-def say(text: str) -> None:
+def log(text: str) -> None:
     """Write `text` to the log of this process (stderr)."""
     print("mxcluster: " + text.replace("\n", "\nmxcluster: "), file=sys.stderr, flush=True)
 
@@ -476,7 +455,7 @@ def main(argv: List[str]) -> int:
             return launch(job, argv[1:])
         return Run(job).run() if argv[0] == "run" else Serve(job).run()
     except (MxclusterError, OSError) as error:
-        say(str(error))
+        log(str(error))
         return 1
 
 

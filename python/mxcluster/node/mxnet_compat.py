@@ -4,7 +4,7 @@ import gc
 import os
 import sys
 import types
-from typing import Callable, Dict, List
+from typing import Iterator, List, Tuple
 
 from mxcluster.errors import BadInput
 from mxcluster.node import lazy_operators
@@ -22,7 +22,7 @@ RENAMED = {
 FINANCIAL = ("mirr", "npv", "pmt", "ppmt", "pv", "rate")
 
 
-def import_mxnet():
+def import_mxnet() -> Package:
     """Import mxnet beside any version of numpy, and return the module mxnet.
 
     - MXNet up to 1.9.1 is written for numpy 1.19 and older. `adapt` completes a newer numpy.
@@ -58,7 +58,7 @@ def adapt(numpy: Package) -> None:
     tuple of numpy's numbers is "(np.int64(3),)", and the library refuses it. The function restores
     the texts of numpy 1, such as "(3,)".
     """
-    for name, value in _former(numpy).items():
+    for name, value in _former(numpy):
         # hasattr() would warn about numpy.bool on numpy 1.20 .. 1.23.
         numpy.__dict__.setdefault(name, value)
     if int(numpy.__version__.split(".")[0]) < 2:
@@ -74,23 +74,21 @@ def adapt(numpy: Package) -> None:
         default["legacy"] = options.format_options.get()["legacy"]
 
 
-def _former(numpy: Package) -> Dict[str, object]:
-    """Return {name: value} of the names that MXNet reads and that some `numpy` has removed."""
+def _former(numpy: Package) -> Iterator[Tuple[str, object]]:
+    """Yield the names that MXNet reads and that some `numpy` has removed, with their values."""
 
     def in1d(ar1: NDArray, ar2: NDArray, *args: object, **options: object) -> NDArray:
         return numpy.isin(numpy.ravel(ar1), ar2, *args, **options)
 
     inf, nan = float("inf"), float("nan")
-    found: Dict[str, object] = dict(PINF=inf, Inf=inf, NINF=-inf, NaN=nan, NAN=nan)
-    found.update(PZERO=0.0, NZERO=-0.0, bool=bool, in1d=in1d)
-    found["msort"] = lambda a: numpy.sort(a, axis=0)
-    found["compat"] = types.SimpleNamespace(basestring=str)
-    found.update((old, vars(numpy).get(new)) for old, new in RENAMED.items())
-    found.update((name, _withdrawn(name)) for name in FINANCIAL)
-    return found
+    yield from dict(PINF=inf, Inf=inf, NINF=-inf, NaN=nan, NAN=nan, PZERO=0.0, NZERO=-0.0).items()
+    yield from (("bool", bool), ("in1d", in1d), ("msort", lambda a: numpy.sort(a, axis=0)))
+    yield "compat", types.SimpleNamespace(basestring=str)
+    yield from ((old, vars(numpy).get(new)) for old, new in RENAMED.items())
+    yield from ((name, _withdrawn(name)) for name in FINANCIAL)
 
 
-def _withdrawn(name: str) -> Callable[..., None]:
+def _withdrawn(name: str) -> object:
     """Return a function in place of numpy's financial function `name`, which numpy removed."""
 
     def refuse(*args: object, **options: object) -> None:

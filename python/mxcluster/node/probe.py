@@ -15,10 +15,11 @@ import resource
 import shutil
 import socket
 import sys
-from typing import Callable, Dict, Iterable, List, Mapping, Optional
+from typing import Callable, Iterable, List, Mapping, Optional, Sequence
 
-from mxcluster import batch_systems, errors
+from mxcluster import batch_systems
 from mxcluster.errors import BadInput
+from mxcluster.model.answers import Held, Looked, LookFacts
 from mxcluster.model.node_record import MachineFacts, NodeFacts
 from mxcluster.model.node_requests import LookRequest
 from mxcluster.node import (
@@ -31,88 +32,56 @@ from mxcluster.node import (
     mxnet_compat,
     software,
 )
+from mxcluster.node.mpi_installation import EngineLook
 
-Json = Dict[str, object]
-Interfaces = Dict[str, List[str]]
-Held = Mapping[str, Mapping[str, str]]  # {"ports": {port: holder}, "gpus": {number: holder}}
-Holds = Callable[[str], Held]  # agent.claims.held: ports and GPUs of the jobs in a folder
+Interfaces = Mapping[str, Sequence[str]]
+Holders = Mapping[str, Mapping[str, str]]  # {"ports": {address:port: job}, "gpus": {number: job}}
 
 ANEW = "run provision.yml, which reads the node's facts again"
 
 
-def look(request: LookRequest, jobs_hold: Optional[Holds] = None) -> Json:
-    """Check whether this node can run the job of `request`, and return problems and facts.
-
-    The result is {"problems": [message, ...], "facts": {...}, "held", "fits", "image"}. Each
-    problem names a cure. "held": ports and GPUs in use (see `held`). "fits": True if the job's
-    ports and GPUs are free. If "fits" is False, the controller plans the job again. "image": the id
-    of the image of the job's containers, None without containers.
+def look(request: LookRequest, jobs_hold: Callable[[str], Holders]) -> Looked:
+    """Check whether this node can run the job of `request`. Each problem names a cure.
 
     `jobs_hold`: a function that returns the ports and GPUs of the jobs in a folder.
     """
     known = addresses.interfaces()
     address = request.address
     problems = address_problems(address, known) if address else []
-    of_jobs: Held = {"ports": {}, "gpus": {}}
-    if jobs_hold and request.jobs_dir:
-        of_jobs = jobs_hold(request.jobs_dir)
-    taken = held(address if not problems else None, request.ports, of_jobs)
+    of_jobs = jobs_hold(request.jobs_dir) if request.jobs_dir else {"ports": {}, "gpus": {}}
+    taken = held(None if problems else address, request.ports, of_jobs)
     problems += job_problems(request.jobs_dir, request.job)
     problems += interface_problems(request.interface, address, known)
     unlike = gpus.unlike(request.all_gpus)  # covers all GPUs in one message
-    problems += [unlike] if unlike else gpus.problems(list(request.gpus))
+    problems += [unlike] if unlike else gpus.problems(request.gpus)
     problems += software.problems(request.versions)
     problems += file_problems(request.files, request.python)
-    problems += package_problems(
-        request.package, os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
-    )
+    problems += package_problems(request.package, containers.package_folder())
     if request.batch:
-        batch = request.batch
-        wanted = batch_systems.Request(
-            nodes=batch.nodes,
-            queue=batch.queue,
-            environment=batch.environment,
-            time=batch.time,
-            gres=batch.gres,
-            options=batch.options,
-        )
-        problems += batch_systems.of(batch.launcher).problems(wanted)
+        problems += batch_systems.of(request.batch.launcher).problems(request.batch)
     problems += room_problems(request.free, request.open_files)
-    image, engine = None, None
+    engine = EngineLook([])
     if request.container:
-        seen = containers.look(
-            request.container,
-            needs_gpus=bool(request.gpus),
-            has_gpus=bool(gpus.count()),
-            cuda=request.cuda,
-            mpi=request.mpi,
-        )
-        problems += seen.problems
-        image, engine = seen.image, seen.mpi and seen.mpi.encode()
+        engine = containers.look(request.container, request)
     elif request.mpi:
-        found = mpi_installation.look(request.mpi)
-        problems += found.problems
-        engine = {"engine": found.engine, "version": found.version}
-    facts = {
-        "mpi": engine,
-        "interfaces": known,
-        "address_of_default_route": addresses.default_route_address(),
-        "gpus": gpus.count(),
-        "python_version": platform.python_version(),
-    }
-    fits = not (
-        set(map(str, request.ports)) & set(taken["ports"])
-        or set(map(str, request.gpus)) & set(taken["gpus"])
+        engine = mpi_installation.look(request.mpi)
+    return Looked(
+        problems=problems + engine.problems,
+        facts=LookFacts(mpi=engine.mpi),
+        held=taken,
+        fits=not (
+            set(map(str, request.ports)) & set(taken.ports)
+            or set(map(str, request.gpus)) & set(taken.gpus)
+        ),
+        image=engine.image,
     )
-    return {"problems": problems, "facts": facts, "held": taken, "fits": fits, "image": image}
 
 
-def held(address: Optional[str], ports: Iterable[int], of_jobs: Held) -> Held:
+def held(address: Optional[str], ports: Iterable[int], of_jobs: Holders) -> Held:
     """Return the ports and GPUs that other jobs and other programs use.
 
-    The result is {"ports": {"9091": holder}, "gpus": {"0": holder}}. A port counts if a process
-    listens at `address` on this port. A port of `ports` also counts if the kernel refuses a bind.
-    `of_jobs`: the result of `claims.held`.
+    A port counts if a process listens at `address` on this port. A port of `ports` also counts if
+    the kernel refuses a bind.
     """
     found = {
         str(port): "another program" for port in (addresses.listeners(address) if address else ())
@@ -125,9 +94,9 @@ def held(address: Optional[str], ports: Iterable[int], of_jobs: Held) -> Held:
     for place, job in of_jobs["ports"].items():
         if place.rpartition(":")[0] == address:
             found[place.rpartition(":")[2]] = "the job %s" % job
-    graphics = {str(number): who for number, who in gpus.busy().items()}
+    graphics = {str(number): programs for number, programs in gpus.busy().items()}
     graphics.update({number: "the job %s" % job for number, job in of_jobs["gpus"].items()})
-    return {"ports": found, "gpus": graphics}
+    return Held(ports=found, gpus=graphics)
 
 
 def job_problems(jobs_dir: Optional[str], job: Optional[str]) -> List[str]:
@@ -204,12 +173,7 @@ def port_problem(address: str, port: int) -> Optional[str]:
     if holder:
         return (
             "port %d on %s is in use by %s: choose another port with -e root_port=..., or stop "
-            "that program"
-            % (
-                port,
-                address,
-                holder,
-            )
+            "that program" % (port, address, holder)
         )
     return (
         "port %d on %s is not available (%s): choose another port with -e root_port=..., or find "
@@ -232,25 +196,25 @@ def file_problems(files: Iterable[str], python: Optional[str]) -> List[str]:
             )
         elif not os.access(path, os.R_OK):
             problems.append(
-                "%s cannot be read by %s: change the mode of the file, or set mxcluster_user"
-                % (path, _user())
+                "%s cannot be read by the user with id %d: change the mode of the file, or set "
+                "mxcluster_user" % (path, os.geteuid())
             )
     return problems
 
 
-def package_problems(wanted: Optional[str], folder: str) -> List[str]:
+def package_problems(name: Optional[str], folder: str) -> List[str]:
     """Return [message] if this node has another mxcluster than the controller, else [].
 
-    `wanted`: the file name of the controller's mxcluster. `folder`: the folder from which this
-    package runs. provision.yml unpacks `<name>.zip` into `<name>-<version of Python>`. For any
+    `name`: the file name of the controller's mxcluster. `folder`: the folder from which this
+    package runs. provision.yml unpacks `<digest>.zip` into `<digest>-<version of Python>`. For any
     other folder, such as a git clone, the result is [].
     """
     here = re.match(r"(mxcluster-[0-9a-f]{12})-\d+\.\d+$", os.path.basename(folder))
-    if not wanted or not here or here.group(1) + ".zip" == wanted:
+    if not name or not here or here.group(1) + ".zip" == name:
         return []
     return [
         "the node has another version of mxcluster (%s.zip) than the controller (%s): run "
-        "provision.yml" % (here.group(1), wanted)
+        "provision.yml" % (here.group(1), name)
     ]
 
 
@@ -339,7 +303,3 @@ def _addresses(known: Interfaces) -> str:
     return ", ".join(
         "%s (%s)" % (listed.split("/")[0], name) for name in sorted(known) for listed in known[name]
     )
-
-
-def _user() -> str:
-    return "the user with id %d" % os.geteuid()

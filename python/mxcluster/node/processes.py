@@ -9,9 +9,9 @@ import os
 import signal
 import socket
 import time
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Union
+from typing import Callable, Iterable, List, NamedTuple, Optional, Union
 
-from mxcluster.model.status import Part, Process
+from mxcluster.model.status import Part, Process, Witness
 
 PR_SET_PDEATHSIG = 1
 PR_SET_DUMPABLE = 4
@@ -36,9 +36,9 @@ class Identity(NamedTuple):
         return Process(pid=self.pid, start_time=self.start_time)
 
 
-def recorded(who: Union[Process, Part]) -> Identity:
+def recorded(process: Union[Process, Part]) -> Identity:
     """Return the Identity of a process of a status, Identity(0, 0) if it has not started."""
-    return Identity(who.pid or 0, who.start_time or 0)
+    return Identity(process.pid or 0, process.start_time or 0)
 
 
 class Entry(NamedTuple):
@@ -95,10 +95,10 @@ def identity(pid: int) -> Optional[Identity]:
     return line.identity if line else None
 
 
-def alive(who: Identity) -> bool:
-    """Return True if the process `who` runs. The result is False for a zombie or a reused pid."""
-    line = entry(who.pid)
-    return line is not None and line.start_time == who.start_time and line.state not in DEAD
+def alive(process: Identity) -> bool:
+    """Return True if `process` runs. The result is False for a zombie or a reused pid."""
+    line = entry(process.pid)
+    return line is not None and line.identity == process and line.state not in DEAD
 
 
 def queued(pid: int) -> float:
@@ -107,16 +107,15 @@ def queued(pid: int) -> float:
     Source: /proc/<pid>/schedstat. Returns 0.0 if this file is missing.
     """
     try:
-        with open("/proc/%d/schedstat" % pid) as stream:
-            return int(stream.read().split()[1]) / 1e9
-    except (OSError, ValueError, IndexError):
+        return int(read(pid, "schedstat").split()[1]) / 1e9
+    except (ValueError, IndexError):
         return 0.0
 
 
-def is_held(who: Identity) -> bool:
-    """Return True if a signal such as SIGSTOP has stopped the process `who`."""
-    line = entry(who.pid)
-    return line is not None and line.start_time == who.start_time and line.state == HELD
+def is_held(process: Identity) -> bool:
+    """Return True if a signal such as SIGSTOP has stopped `process`."""
+    line = entry(process.pid)
+    return line is not None and line.identity == process and line.state == HELD
 
 
 def is_frozen(pid: int) -> bool:
@@ -125,11 +124,7 @@ def is_frozen(pid: int) -> bool:
     Sources: cgroup.freeze of cgroup v2 (Linux 5.2), freezer.state of cgroup v1. The result is False
     if this process cannot read the file.
     """
-    try:
-        with open("/proc/%d/cgroup" % pid) as stream:
-            lines = [line.rstrip("\n").split(":", 2) for line in stream]
-    except OSError:
-        return False
+    lines = [line.split(":", 2) for line in os.fsdecode(read(pid, "cgroup")).splitlines()]
     for number, names, path in (line for line in lines if len(line) == 3):
         if number == "0":
             places = [(root, path, "cgroup.freeze") for root in ("", "unified")]
@@ -146,24 +141,22 @@ def is_frozen(pid: int) -> bool:
     return False
 
 
-def witness(pid: int) -> Optional[Dict[str, Any]]:
-    """Return {"pid", "start_time", "numbers"}, a description of the process `pid` for `lives`.
+def witness(pid: int) -> Optional[Witness]:
+    """Return a description of the process `pid` for `lives`, None if no process has this pid."""
+    process = identity(pid)
+    if process is None:
+        return None
+    return Witness(pid=process.pid, start_time=process.start_time, numbers=_numbers())
 
-    "numbers": the scope of the pids, as text. Returns None if no process has this pid.
-    """
-    who = identity(pid)
-    return dict(who._asdict(), numbers=_numbers()) if who else None
 
-
-def lives(known: Optional[Dict[str, Any]]) -> Optional[bool]:
+def lives(known: Optional[Witness]) -> Optional[bool]:
     """Return True if the process that `known` describes runs, and False if the process has ended.
 
-    `known`: a result of `witness`. Returns None if `known` is None, or comes from another host,
-    boot or container.
+    Returns None if `known` is None, or comes from another host, boot or container.
     """
-    if not known or known["numbers"] != _numbers():
+    if not known or known.numbers != _numbers():
         return None
-    return alive(Identity(known["pid"], known["start_time"]))
+    return alive(recorded(known))
 
 
 def _numbers() -> str:
@@ -172,15 +165,15 @@ def _numbers() -> str:
         return "%s %s" % (stream.read().strip(), os.readlink("/proc/self/ns/pid"))
 
 
-def send(who: Identity, signum: int) -> bool:
-    """Send the signal `signum` to the process `who`. Return False if the process has ended.
+def send(process: Identity, signum: int) -> bool:
+    """Send the signal `signum` to `process`. Return False if the process has ended.
 
     Raises PermissionError for another user's process.
     """
-    if not alive(who):
+    if not alive(process):
         return False
     try:
-        os.kill(who.pid, signum)
+        os.kill(process.pid, signum)
     except ProcessLookupError:
         return False
     return True
@@ -222,11 +215,7 @@ def family(roots: Iterable[Identity], lines: Optional[List[Entry]] = None) -> Li
 
 def command_name(pid: int) -> str:
     """Return the program name of the process with the pid `pid`, or "gone" after its end."""
-    try:
-        with open("/proc/%d/comm" % pid, errors="replace") as stream:
-            return stream.read().strip()
-    except OSError:
-        return "gone"
+    return read(pid, "comm").decode(errors="replace").strip() or "gone"
 
 
 def variable(pid: int, name: str) -> Optional[str]:
@@ -234,14 +223,8 @@ def variable(pid: int, name: str) -> Optional[str]:
 
     Returns None if the process has no such variable, has ended, or belongs to another user.
     """
-    try:
-        with open("/proc/%d/environ" % pid, "rb") as stream:
-            pairs = (pair.partition(b"=") for pair in stream.read().split(b"\0"))
-            return next(
-                (os.fsdecode(value) for key, _, value in pairs if key == name.encode()), None
-            )
-    except OSError:
-        return None
+    pairs = (pair.partition(b"=") for pair in read(pid, "environ").split(b"\0"))
+    return next((os.fsdecode(value) for key, _, value in pairs if key == name.encode()), None)
 
 
 def read(pid: int, name: str) -> bytes:
@@ -299,30 +282,24 @@ def end_groups(
     the process waits in the kernel.
     """
     roots, spared = list(roots), set(spare)
-    left = []  # type: List[Identity]
+    left: List[Identity] = []
     for signum, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, patience)):
         deadline = time.monotonic() + seconds
-        told = set()
+        signalled = set()
         while True:
             each_pass()
-            left = [who for who in family(roots) if who not in spared]
+            left = [process for process in family(roots) if process not in spared]
             if not left:
                 return []
-            for who in left:
-                if who not in told:  # a second SIGTERM could interrupt the cleanup of the handler
-                    told.add(who)
-                    _send_if_allowed(who, signum)
+            for process in left:
+                if process not in signalled:  # a second SIGTERM could interrupt its handler
+                    signalled.add(process)
+                    with contextlib.suppress(PermissionError):  # a set-uid program
+                        send(process, signum)
             if time.monotonic() >= deadline:
                 break
             time.sleep(0.05)
     return left
-
-
-def _send_if_allowed(who: Identity, signum: int) -> None:
-    try:
-        send(who, signum)
-    except PermissionError:  # a set-uid program: `end_groups` returns the process
-        pass
 
 
 def set_pdeathsig(parent: int, signum: int = signal.SIGKILL) -> None:

@@ -30,28 +30,25 @@ import sys
 import threading
 import time
 import uuid
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple, cast
+from typing import Dict, List, Optional, Set, cast
 
 from mxcluster import exit_codes, seal
 from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.file_io import replace
-from mxcluster.model.check_answer import RendezvousReport
+from mxcluster.model.check_answer import Limits, Met, RendezvousReport, Unreachable
 from mxcluster.model.plan import NodePlan, Peer, RendezvousRequest
 from mxcluster.model.record import Record
 from mxcluster.model.rendezvous import Confirmation, Query, Reply
+from mxcluster.node import addresses
 from mxcluster.rendezvous_problems import clocks, complaints
-
-Json = Dict[str, Any]
-Facts = Tuple[str, str, str, int, str, str]
-Call = NamedTuple("Call", [("host", str), ("name", str), ("address", str), ("port", int)])
 
 PAUSE = 0.1  # seconds before a new call: another agent may start later
 PATIENCE = 5.0  # seconds for one connection
 CALLERS = 16  # number of threads that connect
 
 
-def calls(own: List[Peer], peers: List[Peer], host: str) -> List[Call]:
-    """Return a Call for each process that this node has to reach.
+def calls(own: List[Peer], peers: List[Peer], host: str) -> List[Peer]:
+    """Return the processes that this node has to reach.
 
     Such a process runs on another host. At least one process of this node has another role.
 
@@ -61,11 +58,7 @@ def calls(own: List[Peer], peers: List[Peer], host: str) -> List[Call]:
         host: the name of this node.
     """
     roles = {process.role for process in own}
-    return [
-        Call(peer.host, peer.name, peer.address, cast(int, peer.port))
-        for peer in peers
-        if peer.host != host and roles - {peer.role}
-    ]
+    return [peer for peer in peers if peer.host != host and roles - {peer.role}]
 
 
 def callers(own: List[Peer], peers: List[Peer], host: str) -> Dict[int, Set[str]]:
@@ -96,9 +89,9 @@ class Rendezvous:
         self.calls = calls(own, peers, host)
         self.missing = callers(own, peers, host)  # hosts that have not connected yet
         self.deadline = time.monotonic() + timeout
-        self.answers = {}  # type: Dict[Call, Dict[str, float]]
-        self.refusals = {}  # type: Dict[Call, str]
-        self.taken = []  # type: List[str]  # own ports that cannot be bound, and why
+        self.answers: Dict[str, Met] = {}  # by the name of the called process
+        self.refusals: Dict[str, str] = {}  # the last error, by the name of the called process
+        self.taken: List[str] = []  # own ports that cannot be bound, and why
         self.lock = threading.Lock()
 
     def run(self) -> None:
@@ -107,7 +100,7 @@ class Rendezvous:
         for process in self.own:
             port = cast(int, process.port)
             try:
-                listeners.append(listen(process.address, port))
+                listeners.append(addresses.listen(process.address, port))
             except OSError as error:
                 self.taken.append(why_taken(process.address, port, error))
         if self.taken:
@@ -120,9 +113,8 @@ class Rendezvous:
         while not self.complete() and time.monotonic() < self.deadline:
             time.sleep(0.01)
         for listener in listeners:
-            listener.shutdown(
-                socket.SHUT_RDWR
-            )  # wakes the thread in accept(), which would keep the port in use
+            # Wake the thread in accept(), which would keep the port in use.
+            listener.shutdown(socket.SHUT_RDWR)
             listener.close()
 
     def complete(self) -> bool:
@@ -130,7 +122,7 @@ class Rendezvous:
         with self.lock:
             return len(self.answers) == len(self.calls) and not any(self.missing.values())
 
-    def call_all(self, waiting: List[Call]) -> None:
+    def call_all(self, waiting: List[Peer]) -> None:
         """Make the calls in `waiting`, one after another, until all are done or the time is over.
 
         A failed call goes back to the end of `waiting`. Several threads run this function.
@@ -144,14 +136,14 @@ class Rendezvous:
                 answer = ask(call, self.job, self.host, self.token)
             except (OSError, ValueError) as error:
                 with self.lock:
-                    self.refusals[call] = (
+                    self.refusals[call.name] = (
                         getattr(error, "strerror", None) or str(error) or type(error).__name__
                     )
                     waiting.append(call)
                 time.sleep(PAUSE)
             else:
                 with self.lock:
-                    self.answers[call] = answer
+                    self.answers[call.name] = answer
 
     def receive(self, listener: socket.socket) -> None:
         """Accept connections on `listener` until `run` closes the socket.
@@ -176,7 +168,7 @@ class Rendezvous:
                 connection.settimeout(PATIENCE)
                 query = Query.decode(json.loads(read_line(connection)))
                 nonce, now = uuid.uuid4().hex, time.time()
-                known = facts(self.job, query.host, self.host, port, query.nonce, nonce)
+                known = (self.job, query.host, self.host, port, query.nonce, nonce)
                 proof = seal.proof(self.token, "answer", now, *known)
                 reply = Reply(job=self.job, host=self.host, time=now, nonce=nonce, proof=proof)
                 connection.sendall(line(reply))
@@ -188,51 +180,29 @@ class Rendezvous:
         except (OSError,) + DAMAGED:  # a foreign program, or a caller after its timeout
             pass
 
-    def result(self) -> Json:
-        """Return the content of rendezvous.json (dict)."""
+    def result(self) -> RendezvousReport:
+        """Return the result on this node so far."""
         with self.lock:  # after a timeout, threads may still end their connections
             answers, refusals = dict(self.answers), dict(self.refusals)
             missing = {host for hosts in self.missing.values() for host in hosts}
-        met = [
-            dict(answer, host=call.host, name=call.name, address=call.address, port=call.port)
-            for call, answer in sorted(answers.items())
-        ]
-        lost = [
-            dict(
+        unreachable = [
+            Unreachable(
                 host=call.host,
                 name=call.name,
                 address=call.address,
-                port=call.port,
-                reason=refusals.get(call, "the timeout passed before the first call"),
+                port=cast(int, call.port),
+                reason=refusals.get(call.name, "the timeout passed before the first call"),
             )
             for call in self.calls
-            if call not in answers
+            if call.name not in answers
         ]
-        return {
-            "host": self.host,
-            "met": met,
-            "unreachable": [] if self.taken else lost,
-            "taken": self.taken,
-            "missing": sorted(missing),
-            "limits": {"open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0]},
-        }
-
-
-def listen(address: str, port: int) -> socket.socket:
-    """Return a socket that listens on address:port with ps-lite's options.
-
-    Closed connections of an earlier job (TIME_WAIT) do not block the port. Raises OSError if the
-    port is taken.
-    """
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((address, port))
-        listener.listen(128)
-    except OSError:
-        listener.close()
-        raise
-    return listener
+        return RendezvousReport(
+            met=[answers[name] for name in sorted(answers)],
+            unreachable=[] if self.taken else unreachable,
+            taken=self.taken,
+            missing=sorted(missing),
+            limits=Limits(open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+        )
 
 
 def why_taken(address: str, port: int, error: OSError) -> str:
@@ -242,32 +212,17 @@ def why_taken(address: str, port: int, error: OSError) -> str:
     """
     from mxcluster.node.probe import port_problem  # rarely needed
 
-    return port_problem(
-        address, port
-    ) or "port %d on %s was in use for a moment (%s): run the playbook again" % (
-        port,
-        address,
-        error.strerror,
-    )
+    was_in_use = "port %d on %s was in use for a moment (%s): run the playbook again"
+    return port_problem(address, port) or was_in_use % (port, address, error.strerror)
 
 
-def facts(job: str, caller: str, answerer: str, port: int, first: str, second: str) -> Facts:
-    """Return the data that both proofs cover.
+def ask(call: Peer, job: str, host: str, token: bytes) -> Met:
+    """Call a process of another node, and return the round-trip time and the clock offset.
 
-    `first`: the nonce of the caller. `second`: the nonce of the answerer.
+    Raises ValueError if the answer is not from this job, and OSError if there is no connection.
     """
-    return job, caller, answerer, port, first, second
-
-
-def ask(call: Call, job: str, host: str, token: bytes) -> Dict[str, float]:
-    """Call a process of another node, and return {"rtt", "offset"} in seconds.
-
-    "rtt": the round-trip time. "offset": the time of the other node's clock minus the time of this
-    node's clock. Raises ValueError if the answer is not from this job, and OSError if there is no
-    connection.
-    """
-    nonce = uuid.uuid4().hex
-    with socket.create_connection((call.address, call.port), PATIENCE) as connection:
+    nonce, port = uuid.uuid4().hex, cast(int, call.port)
+    with socket.create_connection((call.address, port), PATIENCE) as connection:
         began, sent = time.monotonic(), time.time()
         connection.sendall(line(Query(job=job, host=host, nonce=nonce)))
         try:
@@ -276,14 +231,15 @@ def ask(call: Call, job: str, host: str, token: bytes) -> Dict[str, float]:
             raise ValueError("another program than mxcluster answers there") from None
         if reply.job != job or reply.host != call.host:
             raise ValueError("the job %s on %s answers there" % (reply.job, reply.host))
-        known = facts(job, host, call.host, call.port, nonce, reply.nonce)
+        known = (job, host, call.host, port, nonce, reply.nonce)
         if not seal.proves(token, reply.proof, "answer", reply.time, *known):
             raise ValueError(
                 "a program answers there as %s, but without the job's token" % call.host
             )
         rtt = time.monotonic() - began
         connection.sendall(line(Confirmation(proof=seal.proof(token, "call", *known))))
-    return {"rtt": round(rtt, 6), "offset": round(reply.time - (sent + rtt / 2), 6)}
+    offset = reply.time - (sent + rtt / 2)
+    return Met(host=call.host, rtt=round(rtt, 6), offset=round(offset, 6))
 
 
 def read_line(connection: socket.socket) -> str:
@@ -321,19 +277,18 @@ def main(folder: Optional[str] = None) -> int:
         return exit_codes.RENDEZVOUS_FAILED
     rendezvous = Rendezvous(plan.job, plan.host, spec.own, plan.peers, spec.timeout, token)
     rendezvous.run()
-    result = rendezvous.result()
-    replace("rendezvous.json", json.dumps(result, indent=1))
-    report = RendezvousReport.decode(result)
+    report = rendezvous.result()
+    replace("rendezvous.json", json.dumps(report.encode(), indent=1))
     problems = complaints(plan.host, report)
     if plan.processes:
         problems += clocks({plan.host: report}, spec.clock)  # else verify.yml judges the clocks
     if problems:
         print("\n".join(problems), file=sys.stderr)
         return exit_codes.RENDEZVOUS_FAILED
-    if result["missing"]:
+    if report.missing:
         print(
             "%s did not connect to %s: read rendezvous.log of the job on the missing nodes"
-            % (", ".join(result["missing"]), plan.host),
+            % (", ".join(report.missing), plan.host),
             file=sys.stderr,
         )
         return exit_codes.PEER_DIED

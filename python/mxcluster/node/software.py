@@ -80,28 +80,33 @@ def fingerprint(path: str) -> str:
 def _of_files(paths: List[str]) -> Optional[str]:
     """Return one fingerprint for all files `paths`, or None if `paths` is empty."""
     digests = [fingerprint(path) for path in sorted(paths)]
-    return (
-        digests[0]
-        if len(digests) == 1
-        else hashlib.sha256("".join(digests).encode("ascii")).hexdigest()
-        if digests
-        else None
-    )
+    if len(digests) < 2:
+        return digests[0] if digests else None
+    return hashlib.sha256("".join(digests).encode("ascii")).hexdigest()
+
+
+def library_of_mxnet() -> str:
+    """Return the path of libmxnet.so, without an import of MXNet.
+
+    The file may be missing. Raises FileNotFoundError without MXNet.
+    """
+    folder = _folder_of("mxnet")
+    if not folder:
+        raise FileNotFoundError("this Python has no MXNet")
+    return os.path.join(folder, "libmxnet.so")
+
+
+def _folder_of(package: str) -> str:
+    """Return the folder of `package` without an import of `package`, "" without the package."""
+    spec = importlib.util.find_spec(package)
+    return os.path.dirname(spec.origin) if spec and spec.origin else ""
 
 
 def _inside(package: str, *pattern: str) -> List[str]:
-    """Return the files of `package` that match the glob `pattern`, without an import of `package`.
+    """Return the files of `package` that match the glob `pattern`.
 
     `pattern`: the parts of the glob, relative to the package's folder.
     """
-    spec = importlib.util.find_spec(package)
-    folder = os.path.dirname(spec.origin) if spec and spec.origin else ""
-    return (
-        [
-            path
-            for path in glob.glob(os.path.join(glob.escape(folder), *pattern))
-            if os.path.isfile(path)
-        ]
-        if folder
-        else []
-    )
+    folder = _folder_of(package)
+    found = glob.glob(os.path.join(glob.escape(folder), *pattern)) if folder else []
+    return list(filter(os.path.isfile, found))

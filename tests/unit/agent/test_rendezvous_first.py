@@ -103,7 +103,7 @@ def test_a_missing_node_is_named_and_no_process_starts(job):
 def test_stop_and_lease_end_the_rendezvous(job, how):
     with subprocess.Popen(["sleep", "300"]) as controller:
         try:
-            lease = {"lease": 0.4, "controller": processes.witness(controller.pid)}
+            lease = {"lease": 0.4, "controller": processes.witness(controller.pid).encode()}
             wait_for_rendezvous(job, **(lease if how == "lease" else {}))
             if how == "stop":
                 job.ask("stop")

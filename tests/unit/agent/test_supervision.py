@@ -466,7 +466,7 @@ def test_the_lease_counts_from_the_last_poll_when_the_controller_is_gone(job):
     """With an unseen controller the first renewal may take longer, and with a seen one minutes."""
     with subprocess.Popen(["sleep", "300"]) as controller:
         try:
-            job.start("sleep 300", lease=0.6, controller=processes.witness(controller.pid))
+            job.start("sleep 300", lease=0.6, controller=processes.witness(controller.pid).encode())
             assert job.looks(1.5)["state"] == "running"
         finally:
             controller.kill()

@@ -119,7 +119,7 @@ def test_cuda_counts_in_the_order_of_nvidia_smi(cuda, monkeypatch):
     )
 
 
-@pytest.mark.parametrize("status", sorted(judged.DRIVER) + [719])
+@pytest.mark.parametrize("status", [min(judged.DRIVER), 719])
 def test_a_status_of_the_driver_is_named_with_its_cure(cuda, monkeypatch, status):
     monkeypatch.setenv("FAKE_CALL", "cuInit")
     monkeypatch.setenv("FAKE_STATUS", str(status))
@@ -131,13 +131,7 @@ def test_a_status_of_the_driver_is_named_with_its_cure(cuda, monkeypatch, status
     assert found["CUDA's runtime"] == (True, "")
 
 
-CALLS = (
-    *("cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName"),
-    *("cuDeviceGetPCIBusId", "cuDeviceGetUuid", "cuDeviceGetAttribute", "cuDeviceCanAccessPeer"),
-)
-
-
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", ["cuDeviceGetCount", "cuDeviceGetUuid", "cuDeviceCanAccessPeer"])
 def test_a_failed_call_of_the_driver_is_named(cuda, monkeypatch, call):
     monkeypatch.setenv("FAKE_CALL", call)
     monkeypatch.setenv("FAKE_STATUS", "999")
@@ -146,21 +140,26 @@ def test_a_failed_call_of_the_driver_is_named(cuda, monkeypatch, call):
     assert why.startswith("%s returned 999 (unknown): /dev/nvidia-uvm is often missing" % call)
 
 
-@pytest.mark.parametrize("status", sorted(judged.RUNTIME))
-def test_a_status_of_the_runtime_is_named_with_its_cure(cuda, monkeypatch, status):
+def test_a_failed_call_of_the_runtime_is_named_with_its_cure(cuda, monkeypatch):
+    status, words = sorted(judged.RUNTIME.items())[0]
     monkeypatch.setenv("FAKE_CALL", "cudaGetDeviceCount")
     monkeypatch.setenv("FAKE_STATUS", str(status))
-    said = "cudaGetDeviceCount returned %d (%s): %s" % ((status,) + judged.RUNTIME[status])
     found = results(cuda)
-    assert found["CUDA's runtime"] == (False, said)
+    text = "cudaGetDeviceCount returned %d (%s): %s" % ((status,) + words)
+    assert found["CUDA's runtime"] == (False, text)
     assert found["CUDA shows the GPUs of nvidia-smi"] == (True, "")
+
+
+def test_a_gpu_that_cuda_lacks_is_named(cuda):
+    listed = GPU + [{"uuid": "GPU-a2", "bus": "0000:3d:00.0"}]
+    result, why = results(cuda, dict(HEALTHY, listed=listed))["CUDA shows the GPUs of nvidia-smi"]
+    assert result is False and why.startswith("CUDA shows 2 GPUs, but nvidia-smi 3: give the")
 
 
 @pytest.mark.parametrize(
     "name, value, check, says",
     [
         ("FAKE_DRIVER", "9010", "CUDA's runtime", "supports CUDA up to 9.1, not 9.2: install"),
-        ("FAKE_RUNTIME", "9000", "CUDA's runtime", "has version 9.0, not 9.2: run provision.yml"),
         ("FAKE_COUNT", "1", "CUDA's runtime", "libcudart shows 1 GPU, but nvidia-smi 2: run"),
         ("FAKE_CUDNN", "8204", "cuDNN", "cuDNN is 8.2.4, not 7.6.5.32: run provision.yml"),
         ("FAKE_NCCL", "21104", "NCCL", "NCCL is 2.11.4, not 2.7.8: run provision.yml"),
@@ -192,12 +191,6 @@ def test_a_gpu_without_code_is_named(cuda):
     assert result is False and "not for GPU 0 (Fake 0, compute capability 7.5); GPU 1" in why
 
 
-def test_a_gpu_that_cuda_lacks_is_named(cuda):
-    listed = GPU + [{"uuid": "GPU-a2", "bus": "0000:3d:00.0"}]
-    result, why = results(cuda, dict(HEALTHY, listed=listed))["CUDA shows the GPUs of nvidia-smi"]
-    assert result is False and why.startswith("CUDA shows 2 GPUs, but nvidia-smi 3: give the")
-
-
 def test_without_a_driver_nothing_is_loaded(cuda, monkeypatch):
     monkeypatch.setenv("FAKE_GPUS", "0")
     facts = gpu_check.check("/nowhere")
@@ -219,9 +212,8 @@ def test_a_trial_that_ends_early_gives_its_error(tmp_path, monkeypatch):
     (tmp_path / "mxnet.py").write_text("import os; os.abort()")
     package = os.path.dirname(os.path.dirname(mxcluster.__file__))
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join([str(tmp_path), package]))
-    assert gpu_check.trials(2, environment) == dict.fromkeys(
-        ("0", "1", "0 -> 1", "1 -> 0"), "no output"
-    )
+    names = ("0", "1", "0 -> 1", "1 -> 0")
+    assert gpu_check.trials(2, environment) == dict.fromkeys(names, "no output")
     (tmp_path / "mxnet.py").write_text("raise OSError('libcuda.so.1: cannot open')")
     assert gpu_check.trials(1, environment) == {
         "0": "cannot import MXNet: libcuda.so.1: cannot open"

@@ -36,17 +36,14 @@ def test_gpus_are_listed(smi):
         1, "GPU-a0", "00000000:AF:00.0", "Tesla V100-PCIE-16GB", "470.256.02"
     )
     assert gpus.problems([0, 1]) == gpus.problems([]) == []
+    assert gpus.problems([1, 2]) == [
+        "GPU 2 is not on this node; the node has GPUs 0, 1: correct -e gpus"
+    ]
 
 
 @pytest.mark.parametrize(
     "told, numbers",
-    [
-        (None, None),
-        ("", []),
-        ("NoDevFiles", []),
-        ("1", [1]),
-        ("GPU-a0,GPU-8f", [1, 0]),
-    ],
+    [(None, None), ("", []), ("NoDevFiles", []), ("1", [1]), ("GPU-a0,GPU-8f", [1, 0])],
 )
 def test_gpus_of_a_batch_system(smi, told, numbers):
     smi(TWO % ":")
@@ -57,13 +54,6 @@ def test_a_gpu_that_does_not_exist_is_refused(smi):
     smi(TWO % ":")
     with pytest.raises(BadInput, match="gives the GPU 2 .* nvidia-smi shows the GPUs 0 to 1"):
         gpus.granted({"CUDA_VISIBLE_DEVICES": "2"})
-
-
-def test_a_missing_gpu_is_named(smi):
-    smi(TWO % ":")
-    assert gpus.problems([1, 2]) == [
-        "GPU 2 is not on this node; the node has GPUs 0, 1: correct -e gpus"
-    ]
 
 
 def test_a_busy_gpu_is_named_with_its_process(smi):
@@ -90,12 +80,8 @@ def test_gpus_are_counted_in_proc_when_nvidia_smi_fails(smi):
 def test_a_changed_number_of_gpus_is_refused_for_gpus_auto(smi):
     """A driver restarted by hand after provision.yml, and a driver that does not work."""
     smi(TWO % ":")
-    assert (
-        gpus.unlike(None)
-        is gpus.unlike(AllGpus(record=2, bus=2))
-        is gpus.unlike(AllGpus(record=2, bus=0))
-        is None
-    )
+    for fitting in (None, AllGpus(record=2, bus=2), AllGpus(record=2, bus=0)):
+        assert gpus.unlike(fitting) is None
     assert gpus.unlike(AllGpus(record=0, bus=2)).startswith(
         "the node has 2 GPUs now, and had 0 at its last provision.yml: "
     )
@@ -103,16 +89,5 @@ def test_a_changed_number_of_gpus_is_refused_for_gpus_auto(smi):
     assert gpus.unlike(AllGpus(record=0, bus=0)) is None
     for wanted in (AllGpus(record=0, bus=2), AllGpus(record=2, bus=2)):
         told = gpus.unlike(wanted)
-        assert told.startswith(
-            "the PCI bus has 2 GPUs and the driver shows 0: see `nvidia-smi`"
-        ) and told.endswith("-e gpus=''")
-        assert "run provision.yml" in told
-
-
-def test_a_driver_that_does_not_match_its_library_shows_no_gpu(smi):
-    folder = smi("echo 'Driver/library version mismatch'; exit 18")
-    for bus in ("0000:3b:00.0", "0000:86:00.0"):
-        (folder / "gpus" / bus).mkdir(parents=True)
-    assert gpus.unlike(AllGpus(record=2, bus=2)).startswith(
-        "the PCI bus has 2 GPUs and the driver shows 0: "
-    )
+        assert told.startswith("the PCI bus has 2 GPUs and the driver shows 0: see `nvidia-smi`")
+        assert "run provision.yml" in told and told.endswith("-e gpus=''")

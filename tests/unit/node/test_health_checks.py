@@ -60,10 +60,7 @@ def test_facts_of_an_mxnet_without_the_distributed_kvstore(fake):
             "raise OSError('libgfortran.so.3: cannot open shared object file')\n",
             "libgfortran.so.3: cannot open",
         ),
-        (
-            "import time\ntime.sleep(300)\n",
-            "cannot import MXNet (the import took longer than 1 s",
-        ),
+        ("import time\ntime.sleep(300)\n", "cannot import MXNet (the import took longer than 1 s"),
     ],
 )
 def test_an_mxnet_that_cannot_be_imported_is_an_error(fake, monkeypatch, text, says):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from mxcluster.model.engine import MpiEngine
 from mxcluster.model.node_requests import MpiRequest
 from mxcluster.node import mpi_installation
 
@@ -32,7 +33,8 @@ def look(pre_execution, runtime="", infiniband=False):
 
 
 def test_engine_of_mpirun_is_found_after_the_pre_execution_command(programs):
-    assert look(programs(mpirun="openmpi")) == ([], "openmpi", "4.1.4")
+    found = MpiEngine(engine="openmpi", version="4.1.4")
+    assert look(programs(mpirun="openmpi")) == ([], found, None)
 
 
 def test_wanted_engine_is_found_under_its_other_name(programs, tmp_path):

@@ -60,16 +60,11 @@ def start(tmp_path):
             free.bind((own_network() + ".1", 0))
             port = free.getsockname()[1]
         hosts = [
-            {
-                "host": host,
-                "name": "node-%d" % index if index else "mpirun",
-                "address": "%s.%d" % (own_network(), 1 + index),
-                "port": port,
-                "interface": "lo",
-                "processes": 1,
-            }
-            for index, host in enumerate(("a", "b", "c"))
+            dict(host=host, name=name, port=port, interface="lo", processes=1)
+            for host, name in (("a", "mpirun"), ("b", "node-1"), ("c", "node-2"))
         ]
+        for index, one in enumerate(hosts):
+            one["address"] = "%s.%d" % (own_network(), 1 + index)
         nodes = {}
         for one in hosts:
             folder = tmp_path / one["host"]
@@ -87,15 +82,13 @@ def start(tmp_path):
             (folder / "plan.json").write_text(json.dumps(plan))
             (folder / "token").write_text(token)
             (folder / "token").chmod(0o600)
-            env = dict(
-                os.environ, MXCLUSTER_JOB_DIR=str(folder), MXCLUSTER_JOB="j", NODE=one["host"]
-            )
+            own = dict(MXCLUSTER_JOB_DIR=str(folder), MXCLUSTER_JOB="j", NODE=one["host"])
             what = "serve" if nodes else "run"
             with open(str(folder / (one["name"] + ".log")), "ab") as log:
                 process = subprocess.Popen(
                     [sys.executable, "-u", "-m", "mxcluster.node.mpi_job", what],
                     cwd=str(folder),
-                    env=env,
+                    env=dict(os.environ, **own),
                     stdout=log,
                     stderr=log,
                     start_new_session=True,

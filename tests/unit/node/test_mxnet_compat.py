@@ -19,59 +19,48 @@ print(mxnet.ROLE_AT_IMPORT, os.environ.get("DMLC_ROLE"), numpy.bool is bool, mxn
 """
 
 
+PACKAGE = os.path.dirname(os.path.dirname(mxcluster.__file__))
+
+
+def output_of(program, path, **environment):
+    """Return what `program` prints in a new interpreter with the folder `path`."""
+    environment["PYTHONPATH"] = os.pathsep.join([str(path), PACKAGE])
+    return subprocess.check_output(
+        [sys.executable, "-W", "ignore", "-c", program],
+        env=environment,
+        timeout=60,
+        universal_newlines=True,
+    )
+
+
 @pytest.fixture
-def probe(tmp_path):
-    """Return a function that runs PROBE in a new interpreter with the simulated packages."""
+def simulated(tmp_path):
+    """Return a folder with a simulated numpy and mxnet."""
     (tmp_path / "numpy.py").write_text("__version__ = '1.24.0'\n")
     (tmp_path / "mxnet.py").write_text(
         "import os, numpy\nROLE_AT_IMPORT = os.environ.get('DMLC_ROLE')\n"
         "NUMPY_BOOL = numpy.bool is bool\n"
     )
-
-    def run(role=None):
-        package = os.path.dirname(os.path.dirname(mxcluster.__file__))
-        environment = {"PYTHONPATH": os.pathsep.join([str(tmp_path), package])}
-        if role:
-            environment["DMLC_ROLE"] = role
-        return subprocess.run(
-            [sys.executable, "-c", PROBE],
-            env=environment,
-            stdout=subprocess.PIPE,
-            timeout=60,
-            check=True,
-            universal_newlines=True,
-        ).stdout.split()
-
-    return run
+    return tmp_path
 
 
-def test_numpy_has_bool_during_the_import(probe):
-    assert probe() == ["None", "None", "True", "True"]
+def test_numpy_has_bool_during_the_import(simulated):
+    assert output_of(PROBE, simulated).split() == ["None", "None", "True", "True"]
 
 
 @pytest.mark.parametrize("role", ["server", "scheduler", "worker"])
-def test_the_role_is_worker_during_the_import_only(probe, role):
-    assert probe(role) == ["worker", role, "True", "True"]
+def test_the_role_is_worker_during_the_import_only(simulated, role):
+    assert output_of(PROBE, simulated, DMLC_ROLE=role).split() == ["worker", role, "True", "True"]
 
 
-def test_the_role_is_restored_after_a_failed_import(probe, tmp_path):
-    (tmp_path / "mxnet.py").write_text("raise ImportError('libcudart')")
+def test_the_role_is_restored_after_a_failed_import(simulated):
+    (simulated / "mxnet.py").write_text("raise ImportError('libcudart')")
     source = (
         "import os\nfrom mxcluster.node import mxnet_compat\ntry:\n    "
         "mxnet_compat.import_mxnet()\n"
         "except ImportError as error:\n    print(error, os.environ['DMLC_ROLE'])"
     )
-    package = os.path.dirname(os.path.dirname(mxcluster.__file__))
-    environment = {"PYTHONPATH": os.pathsep.join([str(tmp_path), package]), "DMLC_ROLE": "server"}
-    ran = subprocess.run(
-        [sys.executable, "-c", source],
-        env=environment,
-        stdout=subprocess.PIPE,
-        timeout=60,
-        check=True,
-        universal_newlines=True,
-    )
-    assert ran.stdout.split() == ["libcudart", "server"]
+    assert output_of(source, simulated, DMLC_ROLE="server").split() == ["libcudart", "server"]
 
 
 ADAPTED = """
@@ -106,15 +95,7 @@ print(json.dumps(found))
 
 def test_numpy_2_has_the_names_and_texts_of_numpy_1():
     """The numpy of the controller is one of numpy 2. Threads have texts of their own."""
-    package = os.path.dirname(os.path.dirname(mxcluster.__file__))
-    ran = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", ADAPTED],
-        env=dict(os.environ, PYTHONPATH=package),
-        stdout=subprocess.PIPE,
-        timeout=60,
-        check=True,
-    )
-    found = json.loads(ran.stdout.decode())
+    found = json.loads(output_of(ADAPTED, "", **os.environ))
     assert found["major"] == 2 and found["texts"] == ["(3, 0.5, True)"] * 2, found
     assert found["values"] == "[0.0, -0.0, inf, -inf, inf, nan]"
     assert found["functions"] == [

@@ -31,10 +31,6 @@ PEERS = [
 ]
 
 
-def complaints(host, result):
-    return rendezvous.complaints(host, RendezvousReport.decode(result))
-
-
 def own(host):
     return [peer for peer in PEERS if peer.host == host]
 
@@ -60,25 +56,18 @@ def meet(*hosts, refused="", jobs=None, tokens=None):
     Without `refused`, the rendezvous is complete. Else c is missing: the timeout of the rendezvous
     passes when a and b have met, and both have got this answer from the address of c.
     """
-    parts = {
-        host: rendezvous.Rendezvous(
-            (jobs or {}).get(host, "job-1"),
-            host,
-            own(host),
-            PEERS,
-            60.0,
-            (tokens or {}).get(host, TOKEN),
-        )
-        for host in hosts
-    }
+    jobs, tokens, parts = jobs or {}, tokens or {}, {}
+    for host in hosts:
+        job, token = jobs.get(host, "job-1"), tokens.get(host, TOKEN)
+        parts[host] = rendezvous.Rendezvous(job, host, own(host), PEERS, 60.0, token)
     threads = [threading.Thread(target=part.run) for part in parts.values()]
     for thread in threads:
         thread.start()
     if refused:
         until(
             lambda: all(
-                part.result()["missing"] == ["c"]
-                and [refused in one["reason"] for one in part.result()["unreachable"]] == [True]
+                part.result().missing == ["c"]
+                and [refused in one.reason for one in part.result().unreachable] == [True]
                 for part in (parts["a"], parts["b"])
             ),
             evidence=lambda: str([part.result() for part in parts.values()]),
@@ -106,14 +95,11 @@ def heard(connection):
 
 
 def test_workers_and_servers_call_the_processes_they_talk_to():
-    assert [call.name for call in rendezvous.calls(own("a"), PEERS, "a")] == [
-        "server-0",
-        "worker-1",
-    ]
-    assert [call.name for call in rendezvous.calls(own("c"), PEERS, "c")] == [
-        "scheduler-0",
-        "server-0",
-    ]  # workers do not call each other
+    def called(host):
+        return [peer.name for peer in rendezvous.calls(own(host), PEERS, host)]
+
+    assert called("a") == ["server-0", "worker-1"]
+    assert called("c") == ["scheduler-0", "server-0"], "workers do not call each other"
     assert rendezvous.callers(own("a"), PEERS, "a") == {19091: {"b", "c"}, 19092: {"b"}}
 
 
@@ -122,55 +108,56 @@ def test_a_complete_rendezvous_is_quick():
         results = meet("a", "b", "c")
     assert watch.within(1.0)
     for result in results.values():
-        assert (
-            result["unreachable"] == []
-            and result["missing"] == []
-            and result["limits"]["open_files"] > 0
-        )
-    for met in results["a"]["met"]:
+        assert result.unreachable == result.missing == [] and result.limits.open_files > 0
+    for met in results["a"].met:
         # All nodes have one clock, which the other node read between the call and its answer.
-        assert abs(met["offset"]) <= met["rtt"] / 2 + 0.001 and met["rtt"] < watch.seconds, met
+        assert abs(met.offset) <= met.rtt / 2 + 0.001 and met.rtt < watch.seconds, met
     again = meet("a", "b", "c")  # lingering connections of the first rendezvous do not matter
-    assert again["a"]["unreachable"] == []
+    assert again["a"].unreachable == []
 
 
 def test_a_missing_node_is_named():
     results = meet("a", "b", refused="Connection refused")
-    assert results["a"]["missing"] == ["c"]
-    assert complaints("b", results["b"]) == [
+    assert results["a"].missing == ["c"]
+    assert rendezvous.complaints("b", results["b"]) == [
         "b cannot reach c (worker-1 at %s:19091): Connection refused. Check that the agent "
         "of c runs and that no firewall blocks these ports." % C
     ]
 
 
+@contextlib.contextmanager
+def stranger(reply):
+    """Listen at the port of c, and call `reply` with each connection."""
+    listener = addresses.listen(C, 19091)
+
+    def talk():
+        while True:
+            try:
+                connection = listener.accept()[0]
+            except OSError:
+                return
+            with connection:
+                reply(connection)
+
+    threading.Thread(target=talk, daemon=True).start()
+    yield
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+
+
 def test_a_foreign_program_on_the_port_is_named():
-    with socket.socket() as stranger:
-        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        stranger.bind((C, 19091))
-        stranger.listen(16)
-
-        def talk():
-            while True:
-                try:
-                    connection = stranger.accept()[0]
-                except OSError:
-                    return
-                connection.sendall(b"220 mail.example.org ready\n")
-                connection.close()
-
-        threading.Thread(target=talk, daemon=True).start()
+    with stranger(lambda connection: connection.sendall(b"220 mail.example.org ready\n")):
         results = meet("a", "b", refused="another program")
-        stranger.shutdown(socket.SHUT_RDWR)
     assert (
         "another program than mxcluster answers there. Choose another root_port"
-        in complaints("b", results["b"])[0]
+        in rendezvous.complaints("b", results["b"])[0]
     )
 
 
 def test_another_job_on_the_port_is_named():
     results = meet("a", "b", "c", refused="the job job-2", jobs={"c": "job-2"})
-    assert "the job job-2 on c answers there" in complaints("a", results["a"])[0]
-    assert results["a"]["missing"] == ["c"]
+    assert "the job job-2 on c answers there" in rendezvous.complaints("a", results["a"])[0]
+    assert results["a"].missing == ["c"]
 
 
 def test_a_node_with_another_token_is_refused():
@@ -178,10 +165,10 @@ def test_a_node_with_another_token_is_refused():
     results = meet("a", "b", "c", refused="the job's token", tokens={"c": b"u" * 43})
     assert (
         "a program answers there as c, but without the job's token. Choose another "
-        "root_port" in complaints("a", results["a"])[0]
+        "root_port" in rendezvous.complaints("a", results["a"])[0]
     )
-    assert results["a"]["missing"] == ["c"] and results["b"]["missing"] == ["c"]
-    assert [met["host"] for met in results["a"]["met"]] == ["b"]
+    assert results["a"].missing == ["c"] and results["b"].missing == ["c"]
+    assert [met.host for met in results["a"].met] == ["b"]
 
 
 def test_replayed_messages_are_refused(monkeypatch):
@@ -204,22 +191,7 @@ def test_replayed_messages_are_refused(monkeypatch):
     proofs = [text for _, text in said["calls"] if "nonce" not in text]
     answer = next(text for place, text in said["answers"] if place == (C, 19091))
     assert calls and proofs and "proof" in answer
-    with socket.socket() as stranger:
-        stranger.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        stranger.bind((C, 19091))
-        stranger.listen(16)
-
-        def play():
-            while True:
-                try:
-                    connection = stranger.accept()[0]
-                except OSError:
-                    return
-                real(connection)
-                connection.sendall(answer.encode())
-                connection.close()
-
-        threading.Thread(target=play, daemon=True).start()
+    with stranger(lambda connection: (real(connection), connection.sendall(answer.encode()))):
         part, thread = begin()
         for place, text in calls:
             for proof in proofs if place == (B, 19091) else ():
@@ -232,43 +204,26 @@ def test_replayed_messages_are_refused(monkeypatch):
         part.deadline = 0.0
         thread.join()
         result = part.result()
-        stranger.shutdown(socket.SHUT_RDWR)
-    assert result["missing"] == ["a", "c"] and result["met"] == []
-    reasons = {one["host"]: one["reason"] for one in result["unreachable"]}
+    assert result.missing == ["a", "c"] and result.met == []
+    reasons = {one.host: one.reason for one in result.unreachable}
     assert reasons["c"] == "a program answers there as c, but without the job's token"
 
 
 def test_a_rendezvous_without_a_token_fails(tmp_path, monkeypatch, capsys):
     (tmp_path / "plan.json").write_text(json.dumps(plan_of(PEERS, 1)))
     monkeypatch.chdir(tmp_path)
-    assert (
-        rendezvous.main() == 95
-        and "b: the job's token cannot be read from" in capsys.readouterr().err
-    )
-
-
-def test_the_result_is_read_under_the_lock():
-    """A caller may still connect: a change of a set during its iteration is an error."""
-    part = rendezvous.Rendezvous("job-1", "b", own("b"), PEERS, 1.0, TOKEN)
-
-    class Watched(dict):
-        def values(self):
-            assert part.lock.locked()
-            return super().values()
-
-    part.missing = Watched(part.missing)
-    assert part.result()["missing"] == ["a", "c"]
+    assert rendezvous.main() == 95
+    assert "b: the job's token cannot be read from" in capsys.readouterr().err
 
 
 def test_garbage_does_not_count_as_a_call():
     part, thread = begin()
-    hello = json.dumps({"job": "job-1", "host": "a", "nonce": "n"}).encode() + b"\n"
+    query = json.dumps({"job": "job-1", "host": "a", "nonce": "n"}).encode() + b"\n"
     for said in (
-        hello,
-        hello + b"{}\n",
-        hello + b'{"proof": 7}\n',
-        hello + b'{"proof": "\xc3\xa9"}\n',
-        hello + b"[]\n",
+        query,
+        query + b'{"proof": 7}\n',
+        query + b'{"proof": "\xc3\xa9"}\n',
+        query + b"[]\n",
         b"GET / HTTP/1.0\r\n\r\n",
         b"\xff\xfe\n",
         b"[]\n",
@@ -280,17 +235,14 @@ def test_garbage_does_not_count_as_a_call():
             heard(connection)
     part.deadline = 0.0
     thread.join()
-    assert part.result()["missing"] == ["a", "c"]
+    assert part.result().missing == ["a", "c"]
 
 
 def test_a_taken_port_fails_the_rendezvous(tmp_path, monkeypatch, capsys):
     (tmp_path / "plan.json").write_text(json.dumps(plan_of(PEERS, 1)))
     give_token(tmp_path)
     monkeypatch.chdir(tmp_path)
-    with socket.socket() as holder:
-        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        holder.bind((B, 19091))
-        holder.listen(1)
+    with addresses.listen(B, 19091):
         assert rendezvous.main() == 95
     told = "b: port 19091 on %s is in use by pid %d" % (B, os.getpid())
     assert told in capsys.readouterr().err
@@ -322,7 +274,7 @@ def late_answer(other, connection, port):
     """Answer as `Rendezvous.answer` does, with a clock that is 3 s slow."""
     with connection:
         query = Query.decode(json.loads(rendezvous.read_line(connection)))
-        known = rendezvous.facts(other.job, query.host, other.host, port, query.nonce, "n")
+        known = (other.job, query.host, other.host, port, query.nonce, "n")
         then = time.time() - 3
         proof = seal.proof(TOKEN, "answer", then, *known)
         reply = Reply(job=other.job, host=other.host, time=then, nonce="n", proof=proof)
@@ -331,20 +283,9 @@ def late_answer(other, connection, port):
 
 
 def test_a_complaint_about_many_processes_is_short():
-    lost = [
-        {
-            "host": "c",
-            "name": "worker-%d" % index,
-            "address": "10.0.0.3",
-            "port": 9091 + index,
-            "reason": "timed out",
-        }
-        for index in range(40)
-    ]
-    (line,) = complaints(
-        "a", {"unreachable": lost, "taken": [], "met": [], "limits": {"open_files": 9}}
-    )
-    assert (
-        "worker-2 at 10.0.0.3:9093 and 37 more): timed out. Check that the agent" in line
-        and len(line) < 300
-    )
+    call = {"host": "c", "address": "10.0.0.3", "reason": "timed out"}
+    lost = [dict(call, name="worker-%d" % index, port=9091 + index) for index in range(40)]
+    report = {"unreachable": lost, "taken": [], "met": [], "limits": {"open_files": 9}}
+    (line,) = rendezvous.complaints("a", RendezvousReport.decode(report))
+    assert "worker-2 at 10.0.0.3:9093 and 37 more): timed out. Check that the agent" in line
+    assert len(line) < 300

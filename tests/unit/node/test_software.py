@@ -6,8 +6,8 @@ import sys
 
 import pytest
 
-from mxcluster.model.node_requests import LookRequest, Versions
-from mxcluster.node import probe, software
+from mxcluster.model.node_requests import Versions
+from mxcluster.node import software
 
 
 @pytest.fixture
@@ -41,9 +41,7 @@ def test_unchanged_software_is_no_problem(installed):
     os.utime(str(installed / "mxnet" / "libmxnet.so"), (1, 1))
     # A copy of the same files, as on another node.
     shutil.copytree(str(installed / "numpy"), str(installed / "again"))
-    assert (
-        probe.look(LookRequest(versions=known))["problems"] == [] == software.problems(Versions())
-    )
+    assert software.problems(known) == [] == software.problems(Versions())
 
 
 @pytest.mark.parametrize(
@@ -62,7 +60,7 @@ def test_changed_software_is_named_with_the_remedy(installed, path, change, name
     known = recorded()
     with (installed / path).open("r+b") as stream:
         change(stream)
-    problems = probe.look(LookRequest(versions=known))["problems"]
+    problems = software.problems(known)
     assert len(problems) == 1 and problems[0].startswith(
         "%s has changed since the node's last provision.yml: " % name
     )

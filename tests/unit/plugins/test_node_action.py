@@ -693,7 +693,7 @@ def test_a_start_sends_the_controllers_process_and_the_token(monkeypatch, tmp_pa
     made._connection, sent = types.SimpleNamespace(become=None), []
     made.ask = lambda python, request, *_: sent.append(request) or {"job": "j"}
     assert run(made, monkeypatch) == {"job": "j"} and made._task.args["plan"] == part_json(job="j")
-    assert sent[0].plan == part_of(job="j", controller=processes.witness(os.getppid()))
+    assert sent[0].plan == part_of(job="j", controller=processes.witness(os.getppid()).encode())
     assert sent[0].token == action.token_of("j") and "token" not in made._task.args
 
 

@@ -23,15 +23,10 @@ def test_the_facts_of_this_machine(under, tmp_path):
         programs=["sh", "no-such-program"],
     )
     assert answer["python"] == "3.6" and answer["kernel"] == os.uname()[2]
-    assert answer["missing_libraries"] == ["libnone.so.1"] and answer["missing_programs"] == [
-        "no-such-program"
-    ]
-    assert (
-        ansible_modules.run(
-            "mxcluster_machine", tmp_path, under=python_of(under), python="/no/python"
-        )["python"]
-        is None
-    )
+    assert answer["missing_libraries"] == ["libnone.so.1"]
+    assert answer["missing_programs"] == ["no-such-program"]
+    options = dict(under=python_of(under), python="/no/python")
+    assert ansible_modules.run("mxcluster_machine", tmp_path, **options)["python"] is None
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +62,6 @@ def test_gpus_are_found_by_class_and_vendor(machine, tmp_path):
             "NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.256.02  Thu May  2 14:37:44 UTC "
             "2024\nGCC version:",
             "470.256.02",
-        ),
-        (
-            "NVRM version: NVIDIA UNIX x86_64 Kernel Module  396.37  Tue Jun 12 13:47:27 PDT 2018",
-            "396.37",
         ),
         (
             "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  535.104.05  Release Build",
@@ -124,8 +115,6 @@ def test_kernels_are_sorted_by_number_and_need_their_modules(machine, tmp_path):
     [
         # Updates of a first kernel, whose own numbers are smaller than that of the system's name.
         ("3.10.0-1160.el7.x86_64", "3.10.0-1160.2.2.el7.x86_64"),
-        ("3.10.0-1160.el7.x86_64", "3.10.0-1160.6.1.el7.x86_64"),
-        ("3.10.0-693.el7.x86_64", "3.10.0-693.1.1.el7.x86_64"),
         ("3.10.0-957.27.2.el7.x86_64", "3.10.0-1062.el7.x86_64"),
         ("4.18.0-372.el8.x86_64", "4.18.0-372.9.1.el8_6.x86_64"),
     ],
