@@ -24,8 +24,8 @@ from mxcluster.model.written import free, switch
 class PlaybookKnobs(Record):
     """The knobs that belong to a playbook, not to a role."""
 
-    attach: str = knob(free("the id of a started job"), "", "", playbooks=(TRAIN,))
-    apply: bool = knob(switch, False, "", playbooks=(PROFILE,))
+    attach: str = knob(free("the id of a started job"), "", playbooks=(TRAIN,))
+    apply: bool = knob(switch, False, playbooks=(PROFILE,))
 
 
 # The short names of each role's knobs. In the inventory the role's name comes first: train_job_kv,

@@ -12,7 +12,7 @@ A worker's training program gets the knobs of Scheme, Training and Measurements 
 import re
 from typing import List, Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union
 
-from mxcluster import batch_systems, schemes
+from mxcluster import schemes
 from mxcluster.datasets import DATASETS
 from mxcluster.launchers import LAUNCHERS, SSH
 from mxcluster.model.knob import (
@@ -81,13 +81,6 @@ MOST_BOUND = 2**31 - 1
 
 _MEASURED = SWEPT + (PROFILE,)  # profile.yml reads the knob, too
 _EVERY = SWEPT + (MPI, PROFILE)
-_SYSTEMS = [batch_systems.facts(name) for name in batch_systems.names()]
-_BATCH = " or ".join(facts.title for facts in _SYSTEMS)
-
-
-def _with(is_fitting: "schemes.Test", joint: str) -> str:
-    """Return the names of the schemes for which `is_fitting` is true, in words of a page."""
-    return joint.join("`%s`" % one.name for one in schemes.SCHEMES if is_fitting(one))
 
 
 def _is_limit(text: str) -> bool:
@@ -127,31 +120,26 @@ _timeout = Written(
 )
 
 
-def _inherited(shape: Written[T], default: T, about: str, playbooks: Sequence[str] = SWEPT) -> T:
+def _inherited(shape: Written[T], default: T, playbooks: Sequence[str] = SWEPT) -> T:
     """Return the definition of a knob that a resumed job takes from the job before."""
-    return knob(shape, default, about, True, playbooks)
+    return knob(shape, default, True, playbooks)
 
 
-def _of_train(shape: Written[T], default: T, about: str) -> T:
+def _of_train(shape: Written[T], default: T) -> T:
     """Return the definition of a knob that only train.yml reads."""
-    return knob(shape, default, about, playbooks=(TRAIN,))
+    return knob(shape, default, playbooks=(TRAIN,))
 
 
-def _mpi(shape: Written[T], default: T, about: str) -> T:
+def _mpi(shape: Written[T], default: T) -> T:
     """Return the definition of a knob that only mpi.yml reads."""
-    return knob(shape, default, about, playbooks=(MPI,))
+    return knob(shape, default, playbooks=(MPI,))
 
 
 class Scheme(Record):
     """The parallel scheme."""
 
-    kv: str = _inherited(
-        one_of(*schemes.NAMES),
-        "dist_sync",
-        "The parallel scheme: %s."
-        % ", ".join("`%s` (%s)" % (one.name, one.title) for one in schemes.SCHEMES),
-        (TRAIN,),
-    )
+    kv: str = _inherited(one_of(*schemes.NAMES), "dist_sync", (TRAIN,))
+    """The parallel scheme: {schemes}."""
 
 
 class Program(Record):
@@ -166,15 +154,12 @@ class Program(Record):
             choices=PROGRAMS,
         ),
         "image_classification",
-        "The training program of mxcluster. Every worker runs the program.",
         (TRAIN,),
     )
-    script: str = _of_train(
-        _path,
-        "",
-        "Your own script on the controller. Every worker runs the script instead of the program. "
-        "`train.yml` copies the script's folder to the nodes.",
-    )
+    """The training program of mxcluster. Every worker runs the program."""
+    script: str = _of_train(_path, "")
+    """Your own script on the controller. Every worker runs the script instead of the program.
+    `train.yml` copies the script's folder to the nodes."""
     script_args: Sequence[str] = _of_train(
         converted(
             to_list,
@@ -182,8 +167,8 @@ class Program(Record):
             '\'{"script_args": ["--lr", "0.1"]}\'',
         ),
         [],
-        "The arguments of the script, a list of strings. The script gets each string unchanged.",
     )
+    """The arguments of the script, a list of strings. The script gets each string unchanged."""
     server_classes: Sequence[str] = _of_train(
         Written(
             to_list,
@@ -194,34 +179,26 @@ class Program(Record):
             '\'{"server_classes": ["mine:MyOptimizer"]}\'',
         ),
         [],
-        "Classes of the script that the workers may send to the servers: a list of `module:Class`, "
-        "in modules beside the script or of MXNet. The classes of `mx.optimizer` and "
-        "`mx.lr_scheduler` need no entry. The servers refuse all other classes.",
     )
+    """Classes of the script that the workers may send to the servers: a list of `module:Class`, in
+    modules beside the script or of MXNet. The classes of `mx.optimizer` and `mx.lr_scheduler` need
+    no entry. The servers refuse all other classes."""
 
 
 class Training(Record):
     """The training: network, data, learning rate, checkpoints."""
 
     network: str = _inherited(
-        needed("the name of a network, such as mlp"),
-        "mlp",
-        "`mlp`, `lenet`, `resnet20`, `inception-bn-28-small`, or a network of MXNet's model zoo.",
-        (TRAIN, COMPARE, PROFILE),
+        needed("the name of a network, such as mlp"), "mlp", (TRAIN, COMPARE, PROFILE)
     )
-    data: str = _inherited(
-        one_of(*DATASETS),
-        "digits",
-        "The data set. `warped` has small noisy pictures of warped digits, a harder task.",
-        _MEASURED,
-    )
+    """`mlp`, `lenet`, `resnet20`, `inception-bn-28-small`, or a network of MXNet's model zoo."""
+    data: str = _inherited(one_of(*DATASETS), "digits", _MEASURED)
+    """The data set. `warped` has small noisy pictures of warped digits, a harder task."""
     data_dir: str = _inherited(
-        matching(r"(/.*)?", "a path on the nodes that begins with '/'"),
-        "",
-        "The folder on the nodes with the files of mnist, cifar10 or imagenet. An absolute path. "
-        "Containers have the folder, too, and cannot write to it.",
-        SWEPT + (MPI,),
+        matching(r"(/.*)?", "a path on the nodes that begins with '/'"), "", SWEPT + (MPI,)
     )
+    """The folder on the nodes with the files of mnist, cifar10 or imagenet. An absolute path.
+    Containers have the folder, too, and cannot write to it."""
     data_allocator: int = knob(
         Written(
             to_int,
@@ -230,37 +207,26 @@ class Training(Record):
             "int",
         ),
         0,
-        "0 gives every worker an equal share of the data, 1 gives each worker its share in "
-        "`data_sharding`.",
         playbooks=SWEPT + (VERIFY,),
     )
-    batch_size: int = _inherited(
-        whole_number(1, MOST),
-        32,
-        "The number of samples in a batch of one worker.",
-        (TRAIN, COMPARE, PROFILE),
-    )
-    balance: str = _inherited(
-        one_of("none", "batch"),
-        "none",
-        "`batch` fits the batch sizes of the workers to their measured speeds at the end of every "
-        "epoch. The sum of the sizes stays `batch_size` times the number of workers. Under "
-        "`dist_gsync`, the sum of each group stays the same too. `none` gives every worker "
-        "`batch_size`. `batch` requires the training program of mxcluster, and one of the schemes "
-        "%s." % _with(schemes.sums_every_step, ", "),
-        (TRAIN, BENCHMARK),
-    )
-    lr: float = knob(above_0(MOST), 0.05, "The learning rate.", inherited=True)
-    compression: str = _inherited(
-        one_of("none", "2bit"),
-        "none",
-        "The form in which a worker sends a gradient. `none` is the gradient itself. `2bit` sends "
-        "2 bits for each number, a 16th of the bytes. A worker adds the gradient to the remainder "
-        "of the previous steps, and sends -`compression_threshold`, 0 or `compression_threshold`. "
-        "The worker keeps the new remainder for the next step. This knob is for the training "
-        "program of mxcluster. A script calls `kv.set_gradient_compression` instead. `2bit` is "
-        "refused under %s." % _with(lambda one: one.no_compression, " and "),
-    )
+    """0 gives every worker an equal share of the data, 1 gives each worker its share in
+    `data_sharding`."""
+    batch_size: int = _inherited(whole_number(1, MOST), 32, (TRAIN, COMPARE, PROFILE))
+    """The number of samples in a batch of one worker."""
+    balance: str = _inherited(one_of("none", "batch"), "none", (TRAIN, BENCHMARK))
+    """`batch` fits the batch sizes of the workers to their measured speeds at the end of every
+    epoch. The sum of the sizes stays `batch_size` times the number of workers. Under `dist_gsync`,
+    the sum of each group stays the same too. `none` gives every worker `batch_size`. `batch`
+    requires the training program of mxcluster, and one of the schemes {sums_every_step}."""
+    lr: float = knob(above_0(MOST), 0.05, inherited=True)
+    """The learning rate."""
+    compression: str = _inherited(one_of("none", "2bit"), "none")
+    """The form in which a worker sends a gradient. `none` is the gradient itself. `2bit` sends 2
+    bits for each number, a 16th of the bytes. A worker adds the gradient to the remainder of the
+    previous steps, and sends -`compression_threshold`, 0 or `compression_threshold`. The worker
+    keeps the new remainder for the next step. This knob is for the training program of mxcluster. A
+    script calls `kv.set_gradient_compression` instead. `2bit` is refused under
+    {no_compression}."""
     compression_threshold: float = _inherited(
         Written(
             to_float,
@@ -271,90 +237,52 @@ class Training(Record):
             "Above 0, at most %d, with at most 6 decimals." % MOST,
         ),
         2.0,
-        "The absolute value of the numbers other than 0 that `compression=2bit` sends for a "
-        "gradient. The gradient is the sum over a worker's batch. MXNet's own default is 0.5.",
     )
-    lr_factor: float = _inherited(
-        above_0(1),
-        1.0,
-        "The program multiplies the learning rate by this factor every `lr_factor_epoch` epochs.",
-    )
-    lr_factor_epoch: float = _inherited(
-        above_0(MOST), 1.0, "The number of epochs between two multiplications with `lr_factor`."
-    )
-    on_nan: str = _inherited(
-        one_of("stop", "continue"),
-        "stop",
-        "The program's reaction to a loss of NaN: `stop` the job, or `continue`.",
-    )
-    num_epochs: int = _inherited(
-        whole_number(1, MOST), 20, "The number of epochs to train.", (TRAIN, COMPARE)
-    )
-    num_examples: int = _inherited(
-        whole_number(0, MOST_SAMPLES, zero="all"),
-        0,
-        "The number of training samples of an epoch; 0 takes all samples of the data set.",
-    )
-    seed: int = _inherited(
-        whole_number(0, 2**31 - 1),
-        0,
-        "The seed of initial weights, shuffling and synthetic data.",
-        _MEASURED,
-    )
-    savemodel: bool = _inherited(
-        switch,
-        False,
-        "With `true`, the job saves the weights and the optimizer's state after every epoch. The "
-        "controller fetches these checkpoints to `runs/<job>/checkpoints` while the job runs.",
-        (TRAIN,),
-    )
-    keep_checkpoints: int = _inherited(
-        whole_number(1, MOST), 3, "The number of most recent checkpoints to keep.", (TRAIN,)
-    )
-    model_load_epoch: int = _of_train(
-        whole_number(0, MOST, zero="start afresh"),
-        0,
-        "Start from the model that `model_load_job` saved after this epoch. 0 starts with new "
-        "weights.",
-    )
+    """The absolute value of the numbers other than 0 that `compression=2bit` sends for a gradient.
+    The gradient is the sum over a worker's batch. MXNet's own default is 0.5."""
+    lr_factor: float = _inherited(above_0(1), 1.0)
+    """The program multiplies the learning rate by this factor every `lr_factor_epoch` epochs."""
+    lr_factor_epoch: float = _inherited(above_0(MOST), 1.0)
+    """The number of epochs between two multiplications with `lr_factor`."""
+    on_nan: str = _inherited(one_of("stop", "continue"), "stop")
+    """The program's reaction to a loss of NaN: `stop` the job, or `continue`."""
+    num_epochs: int = _inherited(whole_number(1, MOST), 20, (TRAIN, COMPARE))
+    """The number of epochs to train."""
+    num_examples: int = _inherited(whole_number(0, MOST_SAMPLES, zero="all"), 0)
+    """The number of training samples of an epoch; 0 takes all samples of the data set."""
+    seed: int = _inherited(whole_number(0, 2**31 - 1), 0, _MEASURED)
+    """The seed of initial weights, shuffling and synthetic data."""
+    savemodel: bool = _inherited(switch, False, (TRAIN,))
+    """With `true`, the job saves the weights and the optimizer's state after every epoch. The
+    controller fetches these checkpoints to `runs/<job>/checkpoints` while the job runs."""
+    keep_checkpoints: int = _inherited(whole_number(1, MOST), 3, (TRAIN,))
+    """The number of most recent checkpoints to keep."""
+    model_load_epoch: int = _of_train(whole_number(0, MOST, zero="start afresh"), 0)
+    """Start from the model that `model_load_job` saved after this epoch. 0 starts with new weights.
+    """
 
 
 class Rules(Record):
     """The rules of the schemes, and the start from a checkpoint."""
 
-    lr_scale: str = _inherited(
-        one_of("auto", "none"),
-        "auto",
-        "`auto` divides the program's `lr` by the number of workers under %s, because there each "
-        "push of a worker changes the weights. `none` uses `lr` unchanged."
-        % _with(schemes.updates_each_push, " and "),
-        (TRAIN, BENCHMARK),
-    )
-    gsync_y: str = _inherited(
-        one_of("rate", "gradient", "one"),
-        "rate",
-        "The value that `dist_gsync` with several groups divides by Y, the number of updates since "
-        "the group's previous update: `rate` is the learning rate, `gradient` is the gradient, and "
-        "`one` disables the division. For SGD without weight decay and clipping, `rate` and "
-        "`gradient` give the same result.",
-    )
+    lr_scale: str = _inherited(one_of("auto", "none"), "auto", (TRAIN, BENCHMARK))
+    """`auto` divides the program's `lr` by the number of workers under {updates_each_push}, because
+    there each push of a worker changes the weights. `none` uses `lr` unchanged."""
+    gsync_y: str = _inherited(one_of("rate", "gradient", "one"), "rate")
+    """The value that `dist_gsync` with several groups divides by Y, the number of updates since the
+    group's previous update: `rate` is the learning rate, `gradient` is the gradient, and `one`
+    disables the division. For SGD without weight decay and clipping, `rate` and `gradient` give the
+    same result."""
     gsync_compensation: float = knob(
-        real_number(0, MOST, zero="no compensation"),
-        0.0,
-        "Delay compensation of DC-ASGD for `dist_gsync` with several groups: a group's gradient g "
-        "becomes g + `gsync_compensation` * g * g * d, where d is the change of the weights by "
-        "other groups since the group's last pull. 0 disables the compensation.",
-        inherited=WITH_SCHEME,
+        real_number(0, MOST, zero="no compensation"), 0.0, inherited=WITH_SCHEME
     )
-    gsync_max_y: int = knob(
-        whole_number(0, MOST, zero="drop no update"),
-        0,
-        "`dist_gsync` with several groups drops an update whose Y is above this number. Y is the "
-        "number of updates since the group's previous update. The weights stay, and the group "
-        "pulls the newest weights. For groups of equal speed, Y is near the number of groups. 0 "
-        "drops no update.",
-        inherited=WITH_SCHEME,
-    )
+    """Delay compensation of DC-ASGD for `dist_gsync` with several groups: a group's gradient g
+    becomes g + `gsync_compensation` * g * g * d, where d is the change of the weights by other
+    groups since the group's last pull. 0 disables the compensation."""
+    gsync_max_y: int = knob(whole_number(0, MOST, zero="drop no update"), 0, inherited=WITH_SCHEME)
+    """`dist_gsync` with several groups drops an update whose Y is above this number. Y is the
+    number of updates since the group's previous update. The weights stay, and the group pulls the
+    newest weights. For groups of equal speed, Y is near the number of groups. 0 drops no update."""
     staleness: Optional[int] = knob(
         Written(
             _to_staleness,
@@ -363,50 +291,37 @@ class Rules(Record):
             limits="From 0 to %d." % MOST,
         ),
         None,
-        "The number of iterations that a worker may be ahead of the slowest worker, for "
-        "`dist_ssync` only. The default is 3.",
         inherited=WITH_SCHEME,
     )
-    resume: str = _of_train(
-        _job_of_runs,
-        "",
-        "The id of an interrupted job with `savemodel`. The new job continues from the last "
-        "complete checkpoint, on any number of workers and servers. The new job inherits the "
-        "training knobs unless you set them again.",
-    )
-    model_load_job: str = _of_train(
-        _job_of_runs, "", "The id of the job for `model_load_epoch`, a folder of `runs/`."
-    )
-    data_src: str = knob(
-        _path,
-        "",
-        "A folder on the controller. Before the start, `train.yml` copies the files of this folder "
-        "to `data_dir` on the workers' nodes, and skips equal files.",
-    )
+    """The number of iterations that a worker may be ahead of the slowest worker, for `dist_ssync`
+    only. The default is 3."""
+    resume: str = _of_train(_job_of_runs, "")
+    """The id of an interrupted job with `savemodel`. The new job continues from the last complete
+    checkpoint, on any number of workers and servers. The new job inherits the training knobs unless
+    you set them again."""
+    model_load_job: str = _of_train(_job_of_runs, "")
+    """The id of the job for `model_load_epoch`, a folder of `runs/`."""
+    data_src: str = knob(_path, "")
+    """A folder on the controller. Before the start, `train.yml` copies the files of this folder to
+    `data_dir` on the workers' nodes, and skips equal files."""
 
 
 class Machines(Record):
     """The machines: nodes, GPUs, shares of the data."""
 
     num_workers: int = knob(
-        whole_number(0, MOST_PROCESSES, zero="all"),
-        0,
-        "The number of workers to use, in the order of the inventory; 0 uses all workers.",
-        playbooks=(TRAIN, PROFILE),
+        whole_number(0, MOST_PROCESSES, zero="all"), 0, playbooks=(TRAIN, PROFILE)
     )
-    num_servers: int = knob(
-        whole_number(0, MOST_PROCESSES, zero="all"),
-        0,
-        "The number of servers to use, in the order of the inventory; 0 uses all servers.",
-        playbooks=_MEASURED,
-    )
+    """The number of workers to use, in the order of the inventory; 0 uses all workers."""
+    num_servers: int = knob(whole_number(0, MOST_PROCESSES, zero="all"), 0, playbooks=_MEASURED)
+    """The number of servers to use, in the order of the inventory; 0 uses all servers."""
     without: Sequence[str] = knob(
         converted(to_names, "the names of hosts, such as node3,node4"),
         [],
-        "Hosts of the inventory that the job does not use, such as `node3,node4`. Ansible does not "
-        "contact these hosts, so they may be down.",
         playbooks=_EVERY + (VERIFY,),
     )
+    """Hosts of the inventory that the job does not use, such as `node3,node4`. Ansible does not
+    contact these hosts, so they may be down."""
     round_robin: Sequence[str] = knob(
         Written(
             to_words,
@@ -414,82 +329,59 @@ class Machines(Record):
             "at most %d names or addresses of hosts, such as node3,node4, or all" % MOST_PROCESSES,
         ),
         [],
-        "The hosts that get `num_servers` servers and then `num_workers` workers in turn, such as "
-        "`node3,node4`. MXNet's `launch.py` uses the lines of its hosts file in the same way. A "
-        "host may occur several times. `all` takes all hosts of the inventory. Without this knob "
-        "the groups of the inventory place the processes.",
     )
-    gpus: Union[str, List[int]] = knob(
-        gpus,
-        "auto",
-        "GPU numbers for the workers of a host, such as `0,1`. `auto` takes all GPUs of the host, "
-        "an empty string no GPU. From 0 to %d." % MOST_GPU,
-        playbooks=_MEASURED,
-    )
-    grouping: str = knob(
-        one_of("given", "auto"),
-        "given",
-        "The source of the groups if `worker_group` and `groups_file` are not set. Both values "
-        "take the groups of a fitting profile that `profile.yml` has measured. Without a fitting "
-        "profile, `given` makes one group of all workers, and `auto` first runs `profile.yml`.",
-    )
-    hosts_file: str = knob(
-        _path,
-        "",
-        "Your own `hosts` file on the controller: a worker's address on each line.",
-        playbooks=_MEASURED + (PROVISION, VERIFY),
-    )
-    groups_file: str = knob(
-        _path,
-        "",
-        "Your own `groups` file: the addresses of a group on each line.",
-        playbooks=SWEPT + (PROVISION, VERIFY),
-    )
-    data_sharding_file: str = knob(
-        _path,
-        "",
-        "Your own `data_sharding` file: begin and end of a worker's share on each line.",
-        playbooks=SWEPT + (PROVISION, VERIFY),
-    )
+    """The hosts that get `num_servers` servers and then `num_workers` workers in turn, such as
+    `node3,node4`. MXNet's `launch.py` uses the lines of its hosts file in the same way. A host may
+    occur several times. `all` takes all hosts of the inventory. Without this knob the groups of the
+    inventory place the processes."""
+    gpus: Union[str, List[int]] = knob(gpus, "auto", playbooks=_MEASURED)
+    """GPU numbers for the workers of a host, such as `0,1`. `auto` takes all GPUs of the host, an
+    empty string no GPU. From 0 to {most_gpu}."""
+    grouping: str = knob(one_of("given", "auto"), "given")
+    """The source of the groups if `worker_group` and `groups_file` are not set. Both values take
+    the groups of a fitting profile that `profile.yml` has measured. Without a fitting profile,
+    `given` makes one group of all workers, and `auto` first runs `profile.yml`."""
+    hosts_file: str = knob(_path, "", playbooks=_MEASURED + (PROVISION, VERIFY))
+    """Your own `hosts` file on the controller: a worker's address on each line."""
+    groups_file: str = knob(_path, "", playbooks=SWEPT + (PROVISION, VERIFY))
+    """Your own `groups` file: the addresses of a group on each line."""
+    data_sharding_file: str = knob(_path, "", playbooks=SWEPT + (PROVISION, VERIFY))
+    """Your own `data_sharding` file: begin and end of a worker's share on each line."""
 
 
 class Run(Record):
     """The run: containers, network, environment, timeouts."""
 
-    runtime: str = knob(
-        one_of(*RUNTIMES),
-        HOST,
-        "The place of the processes. `host` starts the processes on the node itself. `docker` and "
-        "`podman` start the processes in containers of `image`, or of `mpi_image` under `mpi.yml`. "
-        "The agent always runs on the node itself.",
-        playbooks=SWEPT + (MPI,),
-    )
+    runtime: str = knob(one_of(*RUNTIMES), HOST, playbooks=SWEPT + (MPI,))
+    """The place of the processes. `host` starts the processes on the node itself. `docker` and
+    `podman` start the processes in containers of `image`, or of `mpi_image` under `mpi.yml`. The
+    agent always runs on the node itself."""
     image: str = knob(
         matching(
             r"[A-Za-z0-9][\w./:@-]*",
             "the name of a container image, such as localhost/mxcluster:1",
         ),
         IMAGE,
-        "The container image for `runtime=docker` or `podman`. The image has Python, numpy and an "
-        "MXNet with the distributed kv-store. Each node must have the image, because a start asks "
-        "no registry. The role `container_image` brings an image to the nodes.",
     )
+    """The container image for `runtime=docker` or `podman`. The image has Python, numpy and an
+    MXNet with the distributed kv-store. Each node must have the image, because a start asks no
+    registry. The role `container_image` brings an image to the nodes."""
     image_python: str = knob(
         matching(
             r"(/[\w.+-]+)+|\w[\w.+-]*",
             "the name or the absolute path of a program, such as python3",
         ),
         "python3",
-        "The Python in the image, a name or an absolute path.",
         playbooks=SWEPT + (MPI,),
     )
+    """The Python in the image, a name or an absolute path."""
     dmlc_interface: str = knob(
         free("the name of a network interface, such as eth0"),
         "",
-        "The network interface of the training traffic, such as `ib0`. The default is the "
-        "interface of the node's address.",
         playbooks=_EVERY + (PROVISION, VERIFY),
     )
+    """The network interface of the training traffic, such as `ib0`. The default is the interface of
+    the node's address."""
     bigarray_bound: int = knob(
         Written(
             to_int,
@@ -499,16 +391,15 @@ class Run(Record):
             "From %d to %d, or 0 for MXNet's default of 1000000." % (LEAST_BOUND, MOST_BOUND),
         ),
         0,
-        "MXNet splits an array of at least this many numbers evenly over all servers, and stores a "
-        "smaller array on one server. All processes get this bound as "
-        "`MXNET_KVSTORE_BIGARRAY_BOUND`.",
     )
+    """MXNet splits an array of at least this many numbers evenly over all servers, and stores a
+    smaller array on one server. All processes get this bound as `MXNET_KVSTORE_BIGARRAY_BOUND`."""
     ps_verbose: int = knob(
         Written(to_int, lambda number: number in (0, 1, 2), "0, 1 or 2", "int", choices=(0, 1, 2)),
         0,
-        "The log level of ps-lite: 0 logs nothing, 1 connections, 2 every message.",
         playbooks=_MEASURED,
     )
+    """The log level of ps-lite: 0 logs nothing, 1 connections, 2 every message."""
     root_port: Union[str, int] = knob(
         Written(
             or_word("auto", to_int),
@@ -516,88 +407,50 @@ class Run(Record):
             "auto (the first free port from 9091 on) or a port number from 1024 to 65000",
         ),
         "auto",
-        "The scheduler's port, 1024 to 65000. The other processes on an address take the following "
-        "ports. `auto` takes the first port from 9091 on where all of these ports are free.",
         playbooks=_EVERY + (VERIFY,),
     )
-    env: Mapping[str, str] = knob(
-        environment,
-        {},
-        "Environment variables for every process, a dict. Their values are visible in the output, "
-        "in `runs/` and on the nodes. Variables that control loading (`PATH`, `PYTHONPATH`, "
-        "`LD_PRELOAD`) are refused.",
-        playbooks=_MEASURED,
-    )
-    env_server: Mapping[str, str] = knob(
-        environment,
-        {},
-        "Environment variables for the servers, a dict like `env`. These values have priority over "
-        "`env`.",
-    )
-    env_worker: Mapping[str, str] = knob(
-        environment,
-        {},
-        "Environment variables for the workers, a dict like `env`. These values have priority over "
-        "`env`.",
-    )
-    collect_mb: int = knob(
-        whole_number(0, MOST_MB),
-        1024,
-        "The limit in megabytes for the files of a script that each node sends to "
-        "`runs/<job>/nodes/<host>/files/<worker>` at the end of the job. Small files come first. "
-        "Files above the limit stay on the node, and the report names them. 0 sends no file.",
-        playbooks=(TRAIN, MPI),
-    )
-    lease: float = knob(
-        seconds(1, 86400),
-        60.0,
-        "A job ends itself after this number of seconds without a poll of the controller. If the "
-        "controller polls late, the limit is up to twice this number. If the controller runs on "
-        "the node's own machine, the limit is twice this number, at least 180 s.",
-        playbooks=_EVERY,
-    )
-    detach: bool = knob(
-        switch,
-        False,
-        "Start the job and exit. The job has no lease. `train.yml -e attach=<job>` waits for the "
-        "end of the job, on any controller.",
-        playbooks=(TRAIN, MPI),
-    )
-    max_restarts: int = _of_train(
-        whole_number(0, 1000),
-        0,
-        "The maximum number of restarts of a job with `savemodel` after a fault of a node (a "
-        "killed process or agent, a lost node). The job resumes from the last complete checkpoint "
-        "on the remaining nodes. An error of the program never causes a restart.",
-    )
-    restart_delay: float = _of_train(
-        seconds(0, 86400),
-        10.0,
-        "The number of seconds before the first restart. Each further restart doubles the number.",
-    )
+    """The scheduler's port, 1024 to 65000. The other processes on an address take the following
+    ports. `auto` takes the first port from 9091 on where all of these ports are free."""
+    env: Mapping[str, str] = knob(environment, {}, playbooks=_MEASURED)
+    """Environment variables for every process, a dict. Their values are visible in the output, in
+    `runs/` and on the nodes. Variables that control loading (`PATH`, `PYTHONPATH`, `LD_PRELOAD`)
+    are refused."""
+    env_server: Mapping[str, str] = knob(environment, {})
+    """Environment variables for the servers, a dict like `env`. These values have priority over
+    `env`."""
+    env_worker: Mapping[str, str] = knob(environment, {})
+    """Environment variables for the workers, a dict like `env`. These values have priority over
+    `env`."""
+    collect_mb: int = knob(whole_number(0, MOST_MB), 1024, playbooks=(TRAIN, MPI))
+    """The limit in megabytes for the files of a script that each node sends to
+    `runs/<job>/nodes/<host>/files/<worker>` at the end of the job. Small files come first. Files
+    above the limit stay on the node, and the report names them. 0 sends no file."""
+    lease: float = knob(seconds(1, 86400), 60.0, playbooks=_EVERY)
+    """A job ends itself after this number of seconds without a poll of the controller. If the
+    controller polls late, the limit is up to twice this number. If the controller runs on the
+    node's own machine, the limit is twice this number, at least 180 s."""
+    detach: bool = knob(switch, False, playbooks=(TRAIN, MPI))
+    """Start the job and exit. The job has no lease. `train.yml -e attach=<job>` waits for the end
+    of the job, on any controller."""
+    max_restarts: int = _of_train(whole_number(0, 1000), 0)
+    """The maximum number of restarts of a job with `savemodel` after a fault of a node (a killed
+    process or agent, a lost node). The job resumes from the last complete checkpoint on the
+    remaining nodes. An error of the program never causes a restart."""
+    restart_delay: float = _of_train(seconds(0, 86400), 10.0)
+    """The number of seconds before the first restart. Each further restart doubles the number."""
     # With a timeout below 2 s, a single late heartbeat would end a healthy job.
     heartbeat_timeout: int = knob(
-        whole_number(2, 3600, "a whole number of seconds from 2 to 3600"),
-        5,
-        "A process without a heartbeat for this number of seconds counts as dead.",
-        playbooks=_EVERY,
+        whole_number(2, 3600, "a whole number of seconds from 2 to 3600"), 5, playbooks=_EVERY
     )
+    """A process without a heartbeat for this number of seconds counts as dead."""
     # A process reports progress about once a second. With a limit below 5 s, healthy jobs end.
-    start_timeout: float = knob(
-        _timeout,
-        60.0,
-        "The maximum number of seconds from the start of a process to its kv-store. Raise the "
-        "limit for scripts with a long preparation. Time that the process waits for a CPU core "
-        "does not count, up to the same number of seconds.",
-        playbooks=_MEASURED,
-    )
-    stall_timeout: float = knob(
-        _timeout,
-        300.0,
-        "After this number of seconds without progress, the agents end the job, and the verdict "
-        "names the process that blocks the other processes.",
-        playbooks=_MEASURED,
-    )
+    start_timeout: float = knob(_timeout, 60.0, playbooks=_MEASURED)
+    """The maximum number of seconds from the start of a process to its kv-store. Raise the limit
+    for scripts with a long preparation. Time that the process waits for a CPU core does not count,
+    up to the same number of seconds."""
+    stall_timeout: float = knob(_timeout, 300.0, playbooks=_MEASURED)
+    """After this number of seconds without progress, the agents end the job, and the verdict names
+    the process that blocks the other processes."""
     job_id: str = knob(
         matching(
             "(%s)?" % JOB_ID,
@@ -605,62 +458,41 @@ class Run(Record):
             "100)",
         ),
         "",
-        "The name of the job. The default consists of the time and the scheme.",
         playbooks=(TRAIN, MPI, PROFILE),
     )
-    plan_only: bool = knob(switch, False, "Show the plan and start nothing.", playbooks=_EVERY)
+    """The name of the job. The default consists of the time and the scheme."""
+    plan_only: bool = knob(switch, False, playbooks=_EVERY)
+    """Show the plan and start nothing."""
 
 
 class Launching(Record):
     """The launcher: how the agents of the nodes start."""
 
-    launcher: str = knob(
-        one_of(*LAUNCHERS),
-        SSH,
-        "The way in which the agents start. "
-        + " ".join("`%s`: %s." % (one.name, one.description) for one in LAUNCHERS.values()),
-        playbooks=_MEASURED,
-    )
-    mpi_runtime: str = knob(
-        one_of(*MPI_ENGINES),
-        "auto",
-        "The MPI engine of the nodes, for `launcher=mpi` and `mpi.yml`. `auto` takes the engine of "
-        "the `mpirun` in the `PATH`.",
-        playbooks=_EVERY,
-    )
+    launcher: str = knob(one_of(*LAUNCHERS), SSH, playbooks=_MEASURED)
+    """The way in which the agents start. {launchers}"""
+    mpi_runtime: str = knob(one_of(*MPI_ENGINES), "auto", playbooks=_EVERY)
+    """The MPI engine of the nodes, for `launcher=mpi` and `mpi.yml`. `auto` takes the engine of the
+    `mpirun` in the `PATH`."""
     mpi_pre_execution_command: str = knob(
         free("commands for bash, such as 'source /opt/intel/oneapi/setvars.sh'"),
         "",
-        "Commands for bash that load the MPI engine and the program of `mpi.yml`, such as `source "
-        "/opt/intel/oneapi/setvars.sh`. The commands run on each node during the checks, and again "
-        "before mpirun starts. With `mpi.yml` they also run before the daemons of mpirun start. So "
-        "the commands may only set variables.",
         playbooks=_EVERY,
     )
-    submit_host: str = knob(
-        _word,
-        "",
-        "The host of the inventory that submits the job to %s. The default is the host of the "
-        "group `scheduler`." % _BATCH,
-    )
-    num_nodes: int = knob(
-        whole_number(1, MOST_PROCESSES),
-        1,
-        "The number of nodes that the job requests from %s. The first node runs the scheduler. "
-        "Each node runs `servers_per_host` servers and `workers_per_host` workers; the submit host "
-        "has these variables." % _BATCH,
-    )
-    queue: str = knob(
-        _word,
-        "",
-        "The %s. The default is the default of the batch system."
-        % " or the ".join("%s of %s" % (facts.queue, facts.title) for facts in _SYSTEMS),
-    )
-    parallel_environment: str = knob(
-        _word,
-        "",
-        "The parallel environment of Grid Engine. Its allocation rule must be a number.",
-    )
+    """Commands for bash that load the MPI engine and the program of `mpi.yml`, such as `source
+    /opt/intel/oneapi/setvars.sh`. The commands run on each node during the checks, and again before
+    mpirun starts. With `mpi.yml` they also run before the daemons of mpirun start. So the commands
+    may only set variables."""
+    submit_host: str = knob(_word, "")
+    """The host of the inventory that submits the job to {batch_systems}. The default is the host of
+    the group `scheduler`."""
+    num_nodes: int = knob(whole_number(1, MOST_PROCESSES), 1)
+    """The number of nodes that the job requests from {batch_systems}. The first node runs the
+    scheduler. Each node runs `servers_per_host` servers and `workers_per_host` workers; the submit
+    host has these variables."""
+    queue: str = knob(_word, "")
+    """The {queues}. The default is the default of the batch system."""
+    parallel_environment: str = knob(_word, "")
+    """The parallel environment of Grid Engine. Its allocation rule must be a number."""
     time_limit: str = knob(
         Written(
             to_text,
@@ -669,31 +501,27 @@ class Launching(Record):
             "str",
         ),
         "",
-        "The time limit of the job in %s: a number of minutes, H:MM or H:MM:SS, above 0. The "
-        "default is the default of the batch system." % _BATCH,
     )
-    gres: str = knob(_word, "", "Resources: %s." % ", or ".join(one.gres for one in _SYSTEMS))
+    """The time limit of the job in {batch_systems}: a number of minutes, H:MM or H:MM:SS, above 0.
+    The default is the default of the batch system."""
+    gres: str = knob(_word, "")
+    """Resources: {resources}."""
     engine_options: Sequence[str] = knob(
-        converted(to_list, 'a list of strings, such as \'{"engine_options": ["--mem=8G"]}\''),
-        [],
-        "Further arguments of {programs}, a list of strings. Arguments that change what {programs} "
-        "does for mxcluster are refused, such as `--array` and `--wait`. The arguments of other "
-        "knobs take precedence.".format(
-            programs=" or ".join("`%s`" % facts.submit for facts in _SYSTEMS)
-        ),
+        converted(to_list, 'a list of strings, such as \'{"engine_options": ["--mem=8G"]}\''), []
     )
+    """Further arguments of {submit_programs}, a list of strings. Arguments that change what
+    {submit_programs} does for mxcluster are refused, such as `--array` and `--wait`. The arguments
+    of other knobs take precedence."""
 
 
 class MpiProgram(Record):
     """An MPI program (mpi.yml)."""
 
     mpi_command: str = _mpi(
-        needed("the command of an MPI program, such as './solve input.txt'"),
-        "",
-        "The MPI program and its arguments, a command for bash. Every process of MPI runs this "
-        "command in the folder `$MXCLUSTER_WORK_DIR` of its node. The folder holds the resource "
-        "files.",
+        needed("the command of an MPI program, such as './solve input.txt'"), ""
     )
+    """The MPI program and its arguments, a command for bash. Every process of MPI runs this command
+    in the folder `$MXCLUSTER_WORK_DIR` of its node. The folder holds the resource files."""
     mpi_num_instances: Union[str, int] = _mpi(
         Written(
             or_word("all", to_int),
@@ -704,9 +532,9 @@ class MpiProgram(Record):
             limits="From 1 to %d." % MOST_PROCESSES,
         ),
         "all",
-        "The number of nodes to use, in the order of the group workers; `all` uses the whole "
-        "group. mpirun runs on the first node.",
     )
+    """The number of nodes to use, in the order of the group workers; `all` uses the whole group.
+    mpirun runs on the first node."""
     mpi_processes_per_node: Union[str, int] = _mpi(
         Written(
             _to_processes,
@@ -714,30 +542,24 @@ class MpiProgram(Record):
             "a number from 1 to 1024, or gpus (one process for each GPU)",
         ),
         1,
-        "The number of MPI processes on each node, from 1 to 1024. `gpus`, or Batch Shipyard's "
-        "`nvidia-smi -L | wc -l`, starts one process for each GPU of the job on the node.",
     )
-    mpi_coordination_command: str = _mpi(
-        free("a command for bash, such as './prepare.sh'"),
-        "",
-        "A command for bash that runs once on each node before mpirun starts. If the command "
-        "fails, the job fails. Background processes of the command end with the job.",
-    )
+    """The number of MPI processes on each node, from 1 to 1024. `gpus`, or Batch Shipyard's
+    `nvidia-smi -L | wc -l`, starts one process for each GPU of the job on the node."""
+    mpi_coordination_command: str = _mpi(free("a command for bash, such as './prepare.sh'"), "")
+    """A command for bash that runs once on each node before mpirun starts. If the command fails,
+    the job fails. Background processes of the command end with the job."""
     mpi_image: str = _mpi(
         matching(
             r"([A-Za-z0-9][\w./:@-]*)?",
             "the name of a container image, such as localhost/solve:1, or empty",
         ),
         "",
-        "The container image with the MPI engine, the program, bash and Python 3.6 or newer. "
-        "`runtime=docker` and `runtime=podman` run all processes of a node in one container of "
-        "this image. Each node must have the image.",
     )
-    mpi_shm_size: int = _mpi(
-        whole_number(16, MOST_MB),
-        1024,
-        "The size of `/dev/shm` of a container of `mpi_image`, in MB.",
-    )
+    """The container image with the MPI engine, the program, bash and Python 3.6 or newer.
+    `runtime=docker` and `runtime=podman` run all processes of a node in one container of this
+    image. Each node must have the image."""
+    mpi_shm_size: int = _mpi(whole_number(16, MOST_MB), 1024)
+    """The size of `/dev/shm` of a container of `mpi_image`, in MB."""
     mpi_gpus: Union[str, List[int]] = _mpi(
         converted(
             or_word("all", to_gpus, "auto"),
@@ -745,82 +567,57 @@ class MpiProgram(Record):
             limits="From 0 to %d." % MOST_GPU,
         ),
         "auto",
-        "The GPUs that the processes of each node see: `auto` or `all`, an empty string for none, "
-        "or numbers such as `0,1`.",
     )
+    """The GPUs that the processes of each node see: `auto` or `all`, an empty string for none, or
+    numbers such as `0,1`."""
     mpi_infiniband: Union[str, bool] = _mpi(
-        converted(or_word("auto", to_bool), "auto, true or false"),
-        "auto",
-        "`true` lets the engine use only InfiniBand between nodes, and refuses nodes without "
-        "InfiniBand. `false` forbids InfiniBand. `auto` leaves the choice to the engine.",
+        converted(or_word("auto", to_bool), "auto, true or false"), "auto"
     )
-    mpi_env: Mapping[str, str] = _mpi(
-        environment,
-        {},
-        "Environment variables for every process, a dict, as `env` for a training job. Variables "
-        "of the engine are allowed, such as `OMPI_MCA_btl`.",
-    )
+    """`true` lets the engine use only InfiniBand between nodes, and refuses nodes without
+    InfiniBand. `false` forbids InfiniBand. `auto` leaves the choice to the engine."""
+    mpi_env: Mapping[str, str] = _mpi(environment, {})
+    """Environment variables for every process, a dict, as `env` for a training job. Variables of
+    the engine are allowed, such as `OMPI_MCA_btl`."""
     mpi_resource_files: Sequence[str] = _mpi(
-        converted(to_names, "paths on the controller, such as solve,input.txt"),
-        [],
-        "Files and folders on the controller. `mpi.yml` copies these files and folders, under "
-        "their own names, into the folder `$MXCLUSTER_WORK_DIR` of every node.",
+        converted(to_names, "paths on the controller, such as solve,input.txt"), []
     )
-    mpi_output: str = _mpi(
-        one_of("always", "success", "failure"),
-        "always",
-        "The result of the job after which the controller fetches the files that the program wrote "
-        "into `$MXCLUSTER_WORK_DIR`: `success`, `failure`, or `always` for both. The files go to "
-        "`runs/<job>/nodes/<host>/files`. `collect_mb` limits the size of the files.",
-    )
+    """Files and folders on the controller. `mpi.yml` copies these files and folders, under their
+    own names, into the folder `$MXCLUSTER_WORK_DIR` of every node."""
+    mpi_output: str = _mpi(one_of("always", "success", "failure"), "always")
+    """The result of the job after which the controller fetches the files that the program wrote
+    into `$MXCLUSTER_WORK_DIR`: `success`, `failure`, or `always` for both. The files go to
+    `runs/<job>/nodes/<host>/files`. `collect_mb` limits the size of the files."""
 
 
 class Measurements(Record):
     """Measurements and rehearsals."""
 
-    measured: int = knob(
-        whole_number(0, MOST, zero="none"),
-        0,
-        "Train only `warm_up` batches and then this number of batches, on every worker, and report "
-        "the seconds of the measured batches. The job ignores `num_epochs` and reports no "
-        "accuracy. 0 measures nothing.",
-        playbooks=(TRAIN, BENCHMARK),
-    )
-    warm_up: int = knob(
-        whole_number(0, MOST),
-        10,
-        "The number of batches before the batches that `measured` counts.",
-        playbooks=(TRAIN, BENCHMARK),
-    )
-    measure_waits: bool = _of_train(
-        switch,
-        False,
-        "Let every worker report the time of its waits for weights. With `true`, a step begins "
-        "only after all weights have arrived.",
-    )
+    measured: int = knob(whole_number(0, MOST, zero="none"), 0, playbooks=(TRAIN, BENCHMARK))
+    """Train only `warm_up` batches and then this number of batches, on every worker, and report the
+    seconds of the measured batches. The job ignores `num_epochs` and reports no accuracy. 0
+    measures nothing."""
+    warm_up: int = knob(whole_number(0, MOST), 10, playbooks=(TRAIN, BENCHMARK))
+    """The number of batches before the batches that `measured` counts."""
+    measure_waits: bool = _of_train(switch, False)
+    """Let every worker report the time of its waits for weights. With `true`, a step begins only
+    after all weights have arrived."""
     step_ms: float = knob(
         real_number(0, MOST_MS, "a number of milliseconds from 0 to %d" % MOST_MS),
         0.0,
-        "For rehearsals: the forward and backward pass of `batch_size` samples takes at least this "
-        "number of milliseconds, and more samples take longer in proportion. The host variable "
-        "`slowdown` multiplies this time. 0 sets no minimum. The figures of such a job do not "
-        "describe its nodes.",
         playbooks=_MEASURED,
     )
+    """For rehearsals: the forward and backward pass of `batch_size` samples takes at least this
+    number of milliseconds, and more samples take longer in proportion. The host variable `slowdown`
+    multiplies this time. 0 sets no minimum. The figures of such a job do not describe its nodes."""
 
 
 class Controller(Record):
     """The controller: secrets, polls and results. A plan does not have these knobs."""
 
-    secret_env: Mapping[str, str] = knob(
-        environment,
-        {},
-        "Environment variables for tokens and passwords, a dict like `env`. Their values are "
-        "absent from the output, from the files of `runs/` and from process lists. Give the dict "
-        "from a vault or with `-e @file`.",
-        playbooks=_EVERY,
-        no_log=True,
-    )
+    secret_env: Mapping[str, str] = knob(environment, {}, playbooks=_EVERY, no_log=True)
+    """Environment variables for tokens and passwords, a dict like `env`. Their values are absent
+    from the output, from the files of `runs/` and from process lists. Give the dict from a vault or
+    with `-e @file`."""
     # Ansible reserves the word `poll`, so that the knob has no short name after -e.
     poll: int = knob(
         Written(
@@ -831,10 +628,10 @@ class Controller(Record):
             choices=(1, 2, 3, 5, 10, 20, 30),
         ),
         2,
-        "The number of seconds between two polls of the nodes. The live line on the terminal is up "
-        "to this number of seconds old.",
         playbooks=(),
     )
+    """The number of seconds between two polls of the nodes. The live line on the terminal is up to
+    this number of seconds old."""
     runs_dir: str = knob(
         Written(
             to_text,
@@ -843,10 +640,10 @@ class Controller(Record):
             "path",
         ),
         "{{ playbook_dir | dirname }}/runs",
-        "The folder of the results on the controller. The default is `runs` in the project. "
-        "mxcluster checks before the start of a job that it can write to this folder.",
         playbooks=_EVERY,
     )
+    """The folder of the results on the controller. The default is `runs` in the project. mxcluster
+    checks before the start of a job that it can write to this folder."""
 
 
 class Secrets(Record, strict=True):

@@ -23,46 +23,40 @@ WITH_SCHEME = "with the scheme"
 
 
 class Knob(Field):
-    """One knob. It has these attributes besides those of a Field.
+    """One knob. A string below its field describes the knob, in sentences of Markdown.
 
-    - `about`: the description, in sentences of Markdown;
+    The attributes besides those of a Field:
+
     - `written`: the shape, with the words of messages and pages;
     - `inherited`: True if a resumed job takes the value from the job before, or WITH_SCHEME;
     - `playbooks`: the playbooks that read the knob, with its short name after -e;
     - `no_log`: True if Ansible hides the value.
     """
 
-    __slots__ = ("about", "inherited", "no_log", "playbooks", "written")
+    __slots__ = ("inherited", "no_log", "playbooks", "written")
 
     def __init__(
         self,
         written: Written[object],
         default: object,
-        about: str,
         inherited: object,
         playbooks: Sequence[str],
         no_log: bool,
     ) -> None:
         super(Knob, self).__init__(written, default, None, "", ())
-        self.written, self.about, self.inherited = written, about, inherited
+        self.written, self.inherited = written, inherited
         self.playbooks, self.no_log = tuple(playbooks), no_log
 
 
 def knob(
     shape: Written[T],
     default: T,
-    about: str,
     inherited: object = False,
     playbooks: Sequence[str] = SWEPT,
     no_log: bool = False,
 ) -> T:
-    """Return the definition of a knob. See Knob for the arguments.
-
-    `about` is one or more sentences in Markdown, for all pages and comments. The function adds the
-    limits of the shape.
-    """
-    text = "%s %s" % (about, shape.limits) if shape.limits else about
-    return cast(T, Knob(shape, default, text, inherited, playbooks, no_log))
+    """Return the definition of a knob. See Knob for the arguments."""
+    return cast(T, Knob(shape, default, inherited, playbooks, no_log))
 
 
 def knobs_of(cls: Type[Record]) -> Mapping[str, Knob]:

@@ -22,7 +22,8 @@ class ProgramArguments(Scheme, Training, Measurements, strict=True):
     A process that a user starts by hand has no servers, so that the default of `kv` is "local".
     """
 
-    kv: str = knob(one_of(*schemes.NAMES), "local", "the parallel scheme")
+    kv: str = knob(one_of(*schemes.NAMES), "local")
+    """The parallel scheme."""
     gpus: Sequence[int] = field(each(whole(0, MOST_GPU), MOST_GPU + 1), default=[])
     """The GPU numbers, [] for the CPU."""
     work_load: Sequence[float] = field(each(real(LEAST, MOST), MOST_GPU + 1), default=[])

@@ -80,16 +80,16 @@ def _some_of(names: Sequence[str], what: str, least: int = 1) -> Written[List[st
     )
 
 
-def _of_both(shape: Written[T], default: T, about: str) -> T:
-    return knob(shape, default, about, playbooks=(BENCHMARK, COMPARE))
+def _of_both(shape: Written[T], default: T) -> T:
+    return knob(shape, default, playbooks=(BENCHMARK, COMPARE))
 
 
-def _of_benchmark(shape: Written[T], default: T, about: str) -> T:
-    return knob(shape, default, about, playbooks=(BENCHMARK,))
+def _of_benchmark(shape: Written[T], default: T) -> T:
+    return knob(shape, default, playbooks=(BENCHMARK,))
 
 
-def _of_comparison(shape: Written[T], default: T, about: str) -> T:
-    return knob(shape, default, about, playbooks=(COMPARE,))
+def _of_comparison(shape: Written[T], default: T) -> T:
+    return knob(shape, default, playbooks=(COMPARE,))
 
 
 class Both(Record):
@@ -101,63 +101,42 @@ class Both(Record):
             "at most 60 letters, digits, '.', '_' and '-', beginning with a letter or digit",
         ),
         "",
-        "The name of the sweep and of the sweep's folder in `runs/`. With the name of an earlier "
-        "sweep, the playbook continues this sweep. The default is the time and the playbook, such "
-        "as `20261121-101500-benchmark`.",
     )
-    again: str = _of_both(
-        one_of("", "failed", "late"),
-        "",
-        "`failed` runs the failed jobs of an earlier `sweep` once more. `late` runs its jobs with "
-        "late steps once more: with `slowdown` or `step_ms`, steps that took longer than planned "
-        "on an overloaded machine.",
-    )
-    max_jobs: int = _of_both(
-        whole_number(1, MOST_JOBS),
-        200,
-        "The largest number of jobs. mxcluster refuses a sweep with more jobs before the first "
-        "job.",
-    )
+    """The name of the sweep and of the sweep's folder in `runs/`. With the name of an earlier
+    sweep, the playbook continues this sweep. The default is the time and the playbook, such as
+    `20261121-101500-benchmark`."""
+    again: str = _of_both(one_of("", "failed", "late"), "")
+    """`failed` runs the failed jobs of an earlier `sweep` once more. `late` runs its jobs with late
+    steps once more: with `slowdown` or `step_ms`, steps that took longer than planned on an
+    overloaded machine."""
+    max_jobs: int = _of_both(whole_number(1, MOST_JOBS), 200)
+    """The largest number of jobs. mxcluster refuses a sweep with more jobs before the first job."""
 
 
 class BenchmarkKnobs(Record):
     """benchmark.yml: lists, of which every combination is a job."""
 
     networks: Sequence[str] = _of_benchmark(
-        _texts(bool, "a list of networks, such as resnet20,lenet"),
-        ["resnet20"],
-        "The networks to measure, such as `resnet20,lenet`.",
+        _texts(bool, "a list of networks, such as resnet20,lenet"), ["resnet20"]
     )
-    kvs: Sequence[str] = _of_benchmark(
-        _some_of(schemes.NAMES, "parallel schemes"),
-        ["dist_sync"],
-        "The parallel schemes, such as `dist_sync,dist_gsync`. `local` and `device` run with one "
-        "worker only.",
-    )
-    batch_sizes: Sequence[int] = _of_benchmark(
-        _numbers(1, MOST, "32,64", least=1),
-        [32],
-        "The batch sizes, such as `32,64`. Weak scaling uses the batch size for each worker. "
-        "Strong scaling divides the batch size among all workers.",
-    )
-    gpu_counts: Sequence[int] = _of_benchmark(
-        _numbers(0, MOST_GPU + 1, "1,2,4"),
-        [],
-        "The numbers of GPUs of a worker, such as `1,2,4`. 0 trains on the CPU. An empty list "
-        "means the GPUs of the knob `gpus`.",
-    )
+    """The networks to measure, such as `resnet20,lenet`."""
+    kvs: Sequence[str] = _of_benchmark(_some_of(schemes.NAMES, "parallel schemes"), ["dist_sync"])
+    """The parallel schemes, such as `dist_sync,dist_gsync`. `local` and `device` run with one
+    worker only."""
+    batch_sizes: Sequence[int] = _of_benchmark(_numbers(1, MOST, "32,64", least=1), [32])
+    """The batch sizes, such as `32,64`. Weak scaling uses the batch size for each worker. Strong
+    scaling divides the batch size among all workers."""
+    gpu_counts: Sequence[int] = _of_benchmark(_numbers(0, MOST_GPU + 1, "1,2,4"), [])
+    """The numbers of GPUs of a worker, such as `1,2,4`. 0 trains on the CPU. An empty list means
+    the GPUs of the knob `gpus`."""
     scaling: Sequence[str] = _of_benchmark(
-        _some_of(("weak", "strong"), "kinds of scaling"),
-        ["weak"],
-        "`weak`: the batch size of a worker is constant. `strong`: the batch size of all workers "
-        "together is constant and must be divisible by the number of workers.",
+        _some_of(("weak", "strong"), "kinds of scaling"), ["weak"]
     )
-    worker_counts: Sequence[int] = _of_benchmark(
-        _numbers(1, MOST_PROCESSES, "1,2,4"),
-        [],
-        "The numbers of workers, such as `1,2,4`. A job takes the first workers of the inventory. "
-        "An empty list means 1, 2, 4 and so on, and the number of all workers.",
-    )
+    """`weak`: the batch size of a worker is constant. `strong`: the batch size of all workers
+    together is constant and must be divisible by the number of workers."""
+    worker_counts: Sequence[int] = _of_benchmark(_numbers(1, MOST_PROCESSES, "1,2,4"), [])
+    """The numbers of workers, such as `1,2,4`. A job takes the first workers of the inventory. An
+    empty list means 1, 2, 4 and so on, and the number of all workers."""
     rendezvous: str = _of_benchmark(
         Written(
             to_text,
@@ -166,36 +145,29 @@ class BenchmarkKnobs(Record):
             "str",
         ),
         "",
-        "The scheduler as `INTERFACE:ADDRESS:PORT` or `ADDRESS:PORT`, such as `ib0:10.0.0.1:9091`, "
-        "instead of `dmlc_interface` and `root_port`. The address must be the address of the "
-        "scheduler's host.",
     )
+    """The scheduler as `INTERFACE:ADDRESS:PORT` or `ADDRESS:PORT`, such as `ib0:10.0.0.1:9091`,
+    instead of `dmlc_interface` and `root_port`. The address must be the address of the scheduler's
+    host."""
 
 
 class ComparisonKnobs(Record):
     """compare.yml."""
 
-    schemes: Sequence[str] = _of_comparison(
-        _some_of(NAMES, "schemes", least=0),
-        [],
-        "The schemes that compare.yml trains, any of `%s`. An empty list means all."
-        % "`, `".join(NAMES),
-    )
+    schemes: Sequence[str] = _of_comparison(_some_of(NAMES, "schemes", least=0), [])
+    """The schemes that compare.yml trains, any of {compared}. An empty list means all."""
     lr_factors: Sequence[str] = _of_comparison(
         _texts(
             lambda items: items and all(map(FACTOR.fullmatch, items)),
             "a list of numbers such as 0.5, 1/2, 1/W or 1/sqrt(W), with W the number of workers",
         ),
         ["1/W", "1/sqrt(W)", "1/2", "1", "2"],
-        "The learning rates to try, as factors of `lr`. W is the number of workers of the "
-        "inventory. compare.yml tries equal rates only once.",
     )
-    seeds: int = _of_comparison(
-        whole_number(1, 100),
-        5,
-        "The number of seeds: `seed`, `seed` + 1 and so on. All learning rates run with the first "
-        "seed. The other seeds run at each scheme's best rate and at the common rate.",
-    )
+    """The learning rates to try, as factors of `lr`. W is the number of workers of the inventory.
+    compare.yml tries equal rates only once."""
+    seeds: int = _of_comparison(whole_number(1, 100), 5)
+    """The number of seeds: `seed`, `seed` + 1 and so on. All learning rates run with the first
+    seed. The other seeds run at each scheme's best rate and at the common rate."""
     target: float = _of_comparison(
         Written(
             to_float,
@@ -204,16 +176,13 @@ class ComparisonKnobs(Record):
             "float",
         ),
         0.95,
-        "The validation accuracy to reach, above 0 and below 1. compare.yml measures the time "
-        "until a job reaches this accuracy.",
     )
-    fastest_group: str = _of_comparison(
-        free("the label of a group"),
-        "",
-        "The label of the group that trains alone in the scheme `fastest`. An empty label means "
-        "the fastest group of the profile. Without a profile, an empty label means the first group "
-        "of the inventory.",
-    )
+    """The validation accuracy to reach, above 0 and below 1. compare.yml measures the time until a
+    job reaches this accuracy."""
+    fastest_group: str = _of_comparison(free("the label of a group"), "")
+    """The label of the group that trains alone in the scheme `fastest`. An empty label means the
+    fastest group of the profile. Without a profile, an empty label means the first group of the
+    inventory."""
 
 
 class BenchmarkInput(Both, BenchmarkKnobs):

@@ -14,10 +14,16 @@ from mxcluster.model.job_knobs import MOST_PROCESSES, MpiOptions, of_plan
 from mxcluster.model.knob import WITH_SCHEME, knobs_of, value_of
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.written import to_text
+from tools import docs
 
 SAMPLES = pathlib.Path(__file__).parent / "samples"
 KNOBS = [knob for one in job_knobs.SECTIONS for knob in knobs_of(one).values()]
 TABLES = KNOBS + [knob for one in sweep_knobs.SECTIONS for knob in knobs_of(one).values()]
+TEXTS = {
+    name: text
+    for section in (*job_knobs.SECTIONS, *sweep_knobs.SECTIONS)
+    for name, text in docs.knob_texts(section).items()
+}
 BY_NAME = {knob.name: knob for knob in KNOBS}
 
 
@@ -30,7 +36,7 @@ def test_names_are_unique():
 @pytest.mark.parametrize("knob", TABLES, ids=lambda knob: knob.name)
 def test_an_entry_is_complete(knob):
     assert knob.written.type in ("str", "int", "float", "bool", "path", "raw")
-    assert knob.about.endswith(".") and "  " not in knob.about and knob.written.what
+    assert TEXTS[knob.name].endswith(".") and knob.written.what
     assert (knob.inherited == WITH_SCHEME) == bool(
         schemes.with_knob(knob.name) and knob.name != "gsync_y"
     )
@@ -92,7 +98,7 @@ def test_every_number_has_two_bounds(option, value):
 def test_the_pages_have_both_bounds_of_every_number(knob):
     if knob.name in ("data_allocator", "lr_factors"):
         return
-    for text in (knob.written.what, knob.about):
+    for text in (knob.written.what, TEXTS[knob.name]):
         bounds = r"(?i)(from )?[0-9.]+ .*to [0-9]+|above 0.*(at most|below) [0-9]+"
         assert re.search(bounds, text), text
 
