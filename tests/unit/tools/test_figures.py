@@ -2,6 +2,8 @@
 
 import ast
 
+import pytest
+
 from tools import figures
 
 SOURCE = '''"""A docstring
@@ -45,3 +47,15 @@ def test_long_and_wide_functions_are_found(tmp_path):
         (6, 2, "a.py:one"),
     ]
     assert not figures.is_untyped(ast.parse("Dict[str, int]", mode="eval").body)
+
+
+def test_a_figure_above_its_bound_is_refused(monkeypatch):
+    """`make lint` runs the check on the real code, so the figures here are stand-ins."""
+    monkeypatch.setattr("sys.argv", ["figures.py", "--check"])
+    monkeypatch.setattr(figures, "figures", lambda: dict(figures.BOUNDS))
+    figures.main()
+    name = "untyped dictionaries"
+    above = dict(figures.BOUNDS, **{name: figures.BOUNDS[name] + 1})
+    monkeypatch.setattr(figures, "figures", lambda: above)
+    with pytest.raises(SystemExit, match="%d %s, at most" % (above[name], name)):
+        figures.main()
