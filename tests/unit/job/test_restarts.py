@@ -8,7 +8,7 @@ from mxcluster import exit_codes
 from mxcluster.job import restarts
 from tests.unit import statuses
 from tests.unit.job.report.fake_run import make_plan
-from tests.unit.job.test_checkpoints import save
+from tests.unit.test_checkpoints import save
 
 
 def failed(code, reason=None, host="node1", nodes=None, **more):
