@@ -1,6 +1,5 @@
 """The cluster trains as an unprivileged user, and jobs leave nothing behind."""
 
-import json
 import re
 import subprocess
 
@@ -45,14 +44,6 @@ def test_a_sudo_that_refuses_modules_is_named_at_the_first_contact(cluster):
         assert "`Defaults:admin !requiretty`" in told, refused.output
     finally:
         cluster.shell("node2", "rm -f " + path)
-
-
-@pytest.mark.soak  # molecule/default does the same
-def test_verify(cluster):
-    result = cluster.play("verify.yml")
-    assert result.code == 0 and "OK        4 nodes: 11 ok" in result.output, result.output
-    verdict = json.loads((cluster.state / "verify.json").read_text())
-    assert verdict["status"] == 0 and {line["result"] for line in verdict["checks"]} == {"ok"}
 
 
 def test_every_node_reaches_every_other_by_name_and_address(cluster):
@@ -320,17 +311,17 @@ def test_what_breaks_is_named_by_verify(cluster):
 
     tests/unit/cluster/verify covers the faults that a container cannot have.
     """
-    cluster.shell("node2", "echo 172.29.20.99 >> /etc/mxcluster/hosts")
+    hosts = "/etc/mxcluster/hosts"
+    cluster.shell("node2", "cp -a %s /root && echo 172.29.20.99 >>%s" % (hosts, hosts))
     cluster.shell("node3", "mv /home/mxcluster/.ssh/id_ed25519 /root/")
     try:
         result = cluster.play("verify.yml")
     finally:
+        cluster.shell("node2", "mv /root/hosts " + hosts)
         cluster.shell("node3", "mv /root/id_ed25519 /home/mxcluster/.ssh/")
     assert result.code == 1, result.output
     assert "node2: hosts differs from the inventory" in result.output
     assert "node3 to node1: " in result.output and "Permission denied" in result.output
-    repaired = cluster.play("provision.yml", "--diff", "--limit", "node2")
-    assert repaired.code == 0 and "-172.29.20.99" in repaired.output, repaired.output
 
 
 def test_no_secret_is_told(cluster):

@@ -26,18 +26,12 @@ RUN = os.environ["MXCLUSTER_RUN"]  # of tools/molecule.sh
 IMAGE = "localhost/mxcluster-%s-test" % RUN  # of the fixture `project`
 ENGINE = {"container_image_engine": "docker", "container_image_name": IMAGE}
 KVS = [scheme.name for scheme in schemes.SCHEMES]
-STRUCK = ("worker killed",)  # the soak runs all faults
 PROGRAM = SOURCE / "tests" / "playbooks" / "scripts" / "mpi_sum.py"
 LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
 LOADED = {
     "openmpi": ":",
     "mpich": "export PATH=/opt/mpich/bin:$PATH LD_LIBRARY_PATH=/opt/mpich/lib",
 }
-
-
-def seldom(names, quick):
-    """Return `names` as parameters of a test. The soak runs all, `make test` those in `quick`."""
-    return [name if name in quick else pytest.param(name, marks=pytest.mark.soak) for name in names]
 
 
 def docker(*words, host=None):
@@ -203,7 +197,8 @@ def test_every_scheme_trains_the_digits(project, kv):
     assert verdict["ok"] and verdict["accuracy"] >= 0.95, verdict
 
 
-@pytest.mark.parametrize("name", seldom(FAULTS, STRUCK))
+@pytest.mark.soak  # test_agent.py and test_nodes.py kill processes of containers
+@pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_ends_all_containers(project, name):
     fault = FAULTS[name]
     contained = dict(fault.options, runtime="docker", image=IMAGE)
@@ -244,8 +239,6 @@ def test_a_node_without_the_image_is_refused_and_gets_it_from_another_node(two_e
     assert identity(IMAGE, second.host) == identity(IMAGE), brought.output
     state = two_engines.path / ".state"
     assert not list(state.rglob("image*.tar")) and not list(state.rglob("container_image"))
-    again = two_engines.run("provision.yml", "-e", json.dumps(ENGINE))
-    assert again.code == 0 and not changed(again), again.output
 
 
 def test_a_job_runs_on_the_engines_of_two_nodes(two_engines, second):

@@ -384,12 +384,6 @@ def test_a_node_that_is_cut_off_while_the_job_starts_is_named(cluster, told):
     assert left(cluster, job) == {}
 
 
-def test_it_trains_again(cluster):
-    """A job trains after all faults are mended."""
-    job = cluster.train(kv="dist_sync", num_epochs=2)
-    assert job.result.code == 0 and job.verdict["ok"], job.result.output
-
-
 def wait_for_nothing(cluster, job, seconds):
     """Wait until the job has left nothing on the nodes, and return the seconds of the wait."""
     with Stopwatch() as watch:

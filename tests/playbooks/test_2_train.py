@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import pathlib
 import signal
 
 import pytest
@@ -12,8 +11,6 @@ from mxcluster.node import processes
 from tests.often import seldom
 from tests.playbooks.conftest import end
 from tests.waiting import until
-
-SCRIPTS = pathlib.Path(__file__).parents[1] / "training" / "scripts"
 
 
 def verdict_of(result, run):
@@ -98,61 +95,6 @@ def test_batch_sizes_follow_a_slow_host_and_a_resumed_job_keeps_them(project):
     assert result.code == 0, result.output
     plan = json.loads((again / "plan.json").read_text())
     assert plan["balance"]["sizes"] == sizes[-1] and plan["options"]["balance"] == "batch"
-
-
-def test_a_users_script_gets_the_real_store_and_its_arguments(pair):
-    arguments = [
-        "gluon",
-        "dist_gsync",
-        "20",
-        "worker",
-        'params={"learning_rate": 0.1}',
-        "hidden=16",
-        "seed=0",
-        "pause=0",
-        "mult=",
-        "schedule=",
-        "delay=",
-        "note=two  words, a 'quote', a \"double\" and $HOME",
-    ]
-    result, run = pair.train(
-        kv="dist_gsync", script=str(SCRIPTS / "small_training.py"), script_args=arguments
-    )
-    assert result.code == 0, result.output
-    plan = json.loads((run / "plan.json").read_text())
-    assert plan["options"]["script_args"] == arguments
-    assert all(
-        process["command"][-len(arguments) :] == arguments
-        for process in plan["processes"]
-        if process["role"] == "worker"
-    )
-    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    assert {event["group"] for event in events if event["event"] == "gsync"} == {0, 1}, (
-        "the script trained with another store"
-    )
-
-
-@pytest.mark.soak  # test_2_launch.py gives such words, and test_2_scripts.py files beside a script
-def test_arguments_reach_a_script_as_they_were_written(pair, tmp_path):
-    script = tmp_path / "mine" / "print_arguments.py"
-    script.parent.mkdir()
-    script.write_text("import json, sys, beside\nprint('ARGUMENTS ' + json.dumps(sys.argv[1:]))\n")
-    (script.parent / "beside.py").write_text("import mxnet\n")
-    arguments = [
-        "two  words",
-        'it\'s "quoted"',
-        "{{ braces }}",
-        "$HOME *",
-        "",
-        "\u00e9",
-        "True",
-        "1",
-    ]
-    arguments.remove("{{ braces }}")  # Ansible's own syntax
-    result, run = pair.train(kv="local", script=str(script), script_args=arguments)
-    assert result.code == 0, result.output
-    log = (run / "nodes" / "node1" / "worker-0.log").read_text()
-    assert json.loads(log.split("ARGUMENTS ")[1].splitlines()[0]) == arguments
 
 
 def test_every_worker_trains_its_share(project, tmp_path):

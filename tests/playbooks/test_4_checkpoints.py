@@ -148,13 +148,3 @@ def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
             plan["options"]["resume"] == resumed and plan["options"]["model_load_epoch"] >= epoch
         ), plan["options"]
         assert ("node2" in plan["nodes"]) == has_node2
-
-
-@pytest.mark.soak  # test_3_batch.py and test_2_restarts.py see such an end
-def test_an_error_of_the_program_is_not_tried_again(project, tmp_path):
-    options = {"kv": "dist_sync", "data": "mnist", "data_dir": str(tmp_path)}
-    result, run = project.train(savemodel=True, max_restarts=3, job_id="wrong", **options)
-    assert (
-        result.code != 0 and "RESTART   no: the cause would most likely recur" in result.output
-    ), result.output
-    assert not run.with_name("wrong-r1").exists()

@@ -82,13 +82,6 @@ def test_one_command_measures_groups_and_trains(unequal):
     assert "run profile.yml again" in result.output, result.output
 
 
-def test_a_script_cannot_be_measured(unequal):
-    project, arguments = unequal
-    result = project.run("profile.yml", *arguments, "-e", "script=mine.py")
-    assert result.code != 0
-    assert "-e script is a knob of train.yml, and profile.yml does not read it" in result.output
-
-
 def test_an_interrupted_measurement_names_the_job_that_goes_on(unequal):
     project, arguments = unequal
     kept = project.path / ".state" / "unequal" / "profile.json"

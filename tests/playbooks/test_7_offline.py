@@ -92,6 +92,7 @@ def test_without_a_bundle_it_says_what_is_missing(tmp_path, project):
         "PIP_RETRIES=0",
         "ansible-playbook",
         "provision.yml",
+        *("--limit", "node1,localhost"),
         "-e",
         "mxnet_store_dir=%s" % store,
         "-e",

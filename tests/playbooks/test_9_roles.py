@@ -5,7 +5,6 @@ import pwd
 
 import pytest
 
-from tests.often import seldom
 from tests.playbooks.conftest import SOURCE as PROJECT
 from tests.playbooks.conftest import role
 
@@ -30,7 +29,6 @@ def test_a_user_that_is_there_stays_as_he_is(play):
 @pytest.mark.parametrize(
     "variables, port",
     [
-        seldom({}, 22),
         ({"ansible_port": 2201}, 2201),
         ({"ansible_port": 2201, "ssh_mesh_port": 22}, 22),
     ],
