@@ -24,7 +24,9 @@ LEASE = 10
 JOBS = "/opt/mxcluster/jobs"
 PROBE = os.path.join(os.path.dirname(__file__), "probe.py")
 
-Fault = collections.namedtuple("Fault", "name kv node strike mend cause options")
+Fault = collections.namedtuple(
+    "Fault", "name strike mend cause kv node options", defaults=("dist_sync", "node3", SLEEPY)
+)
 
 
 def docker(*argv):
@@ -123,94 +125,59 @@ def nothing(cluster, node):
     pass
 
 
-GONE = (
-    r"agent on {0}: {0} is gone: it has not answered over ssh since \S+ \(.+\), "
-    r"and the other nodes have received no heartbeat of its {1} for 5 s$"
-)
+def gone(node, processes):
+    """Return the pattern of the cause if `node` with these processes is gone."""
+    return (
+        r"agent on {0}: {0} is gone: it has not answered over ssh since \S+ \(.+\), "
+        r"and the other nodes have received no heartbeat of its {1} for 5 s$"
+    ).format(node, processes)
+
+
+DOWN = "the node was shut down, or a program sent SIGTERM"
+EAT = {"script": os.path.join(os.path.dirname(__file__), "eat.py")}
 FAULTS = (
-    Fault(
-        "a node is cut off from the network",
-        "dist_sync",
-        "node3",
-        cut_off,
-        connect,
-        GONE.format("node3", "worker-2"),
-        {},
-    ),
+    Fault("a node is cut off from the network", cut_off, connect, gone("node3", "worker-2")),
     Fault(
         "a worker's node is powered off",
-        "dist_async",
-        "node3",
         power_off,
         power_on,
-        GONE.format("node3", "worker-2"),
-        {},
+        gone("node3", "worker-2"),
+        "dist_async",
     ),
     Fault(
         "the scheduler's node is powered off",
-        "dist_gsync",
-        "node1",
         power_off,
         power_on,
-        GONE.format("node1", "scheduler-0 and worker-0"),
-        {},
+        gone("node1", "scheduler-0 and worker-0"),
+        "dist_gsync",
+        "node1",
     ),
     Fault(
         "a server's node is powered off",
-        "dist_ssync",
-        "node2",
         power_off,
         power_on,
-        GONE.format("node2", "server-0 and worker-1"),
-        {},
+        gone("node2", "server-0 and worker-1"),
+        "dist_ssync",
+        "node2",
     ),
+    Fault("a node freezes", freeze, thaw, gone("node3", "worker-2")),
+    Fault("an agent is killed", kill_agent, nothing, "agent on node3: the agent itself was killed"),
     Fault(
-        "a node freezes", "dist_sync", "node3", freeze, thaw, GONE.format("node3", "worker-2"), {}
-    ),
-    Fault(
-        "an agent is killed",
-        "dist_sync",
-        "node3",
-        kill_agent,
-        nothing,
-        r"agent on node3: the agent itself was killed",
-        {},
-    ),
-    Fault(
-        "an agent's unit is stopped",
-        "dist_gsync",
-        "node3",
-        stop_unit,
-        nothing,
-        r"agent on node3: .*the node was shut down, or a program sent SIGTERM",
-        {},
+        "an agent's unit is stopped", stop_unit, nothing, "agent on node3: .*" + DOWN, "dist_gsync"
     ),
     Fault(
         "a node is shut down in order",
-        "dist_sync",
-        "node3",
         shut_down,
         power_on,
-        r"agent on node3: (.*the node was shut down, or a program sent SIGTERM|node3 is gone)",
-        {},
+        "agent on node3: (.*%s|node3 is gone)" % DOWN,
     ),
-    Fault(
-        "a worker has an OOM kill",
-        "dist_sync",
-        "node3",
-        feed,
-        clear_away,
-        r"worker 2 on node3: .*memory",
-        {"script": os.path.join(os.path.dirname(__file__), "eat.py")},
-    ),
+    Fault("a worker has an OOM kill", feed, clear_away, "worker 2 on node3: .*memory", options=EAT),
     Fault(
         "a node's disk is full",
-        "dist_gsync",
-        "node3",
         fill_disk,
         empty_disk,
         r"on node3: (.|\n)*No space left",
-        {},
+        "dist_gsync",
     ),
 )
 
@@ -302,9 +269,7 @@ def test_a_fault_ends_the_whole_job(cluster, fault, told):
     job = "fault-%d" % time.time_ns()
     if fault.strike is fill_disk:
         small_disk(cluster, fault.node)
-    train = cluster.start(
-        "train.yml", job_id=job, kv=fault.kv, num_epochs=100000, **(fault.options or SLEEPY)
-    )
+    train = cluster.start("train.yml", job_id=job, kv=fault.kv, num_epochs=100000, **fault.options)
     struck = None
     try:
         cluster.until_it_trains(job, train)
