@@ -14,7 +14,6 @@ import time
 
 import pytest
 
-from mxcluster import schemes
 from mxcluster.node import processes
 from tests import needs
 from tests.playbooks.conftest import NET, SOURCE, On
@@ -25,7 +24,8 @@ BASE = os.environ["MXCLUSTER_NODE_IMAGE"]
 RUN = os.environ["MXCLUSTER_RUN"]  # of tools/molecule.sh
 IMAGE = "localhost/mxcluster-%s-test" % RUN  # of the fixture `project`
 ENGINE = {"container_image_engine": "docker", "container_image_name": IMAGE}
-KVS = [scheme.name for scheme in schemes.SCHEMES]
+
+
 PROGRAM = SOURCE / "tests" / "playbooks" / "scripts" / "mpi_sum.py"
 LIBRARIES = {"openmpi": "libmpi.so.40", "mpich": "libmpi.so.12"}
 LOADED = {
@@ -188,15 +188,6 @@ def run_mpi(project, **options):
     return result, folder, json.loads(path.read_text()) if path.exists() else {}
 
 
-@pytest.mark.soak  # test_a_job_runs_on_the_engines_of_two_nodes and test_nodes.py train dist_gsync
-@pytest.mark.parametrize("kv", KVS)
-def test_every_scheme_trains_the_digits(project, kv):
-    result, run = train(project, kv=kv, job_id=kv)
-    assert result.code == 0, result.output
-    verdict = json.loads((run / "verdict.json").read_text())
-    assert verdict["ok"] and verdict["accuracy"] >= 0.95, verdict
-
-
 @pytest.mark.soak  # test_agent.py and test_nodes.py kill processes of containers
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_fault_ends_all_containers(project, name):
@@ -205,17 +196,6 @@ def test_a_fault_ends_all_containers(project, name):
     kv = "dist_gsync" if "dist_gsync" in fault.kvs else fault.kvs[0]
     job = "fault-%s" % name.replace(" ", "-")
     suffer(project, name, kv, job, {name: fault._replace(options=contained)})
-
-
-@pytest.mark.soak
-def test_a_detached_job_is_shown_and_stopped(pair):
-    result, _ = train(pair, kv="dist_sync", job_id="detached", detach=True, num_epochs=2000)
-    assert result.code == 0, result.output
-    # The scheduler, a server, two workers.
-    until(lambda: len(containers(pair)) >= 4, 180, lambda: containers(pair), pause=0.2)
-    assert "running" in pair.run("status.yml").output
-    stopped = pair.run("stop.yml", "-e", "job=detached")
-    assert stopped.code == 0 and "nothing: no process" in stopped.output, stopped.output
 
 
 def test_an_image_that_is_there_is_neither_built_nor_copied(project):

@@ -154,15 +154,6 @@ def test_status_and_stop(cluster):
 
 
 @pytest.mark.soak
-def test_a_job_saves_checkpoints_and_another_resumes_it(cluster):
-    first = cluster.train(launcher="mpi", num_epochs=2, savemodel=True, job_id="mpi-saved")
-    assert first.result.code == 0 and first.verdict["ok"], first.result.output
-    assert list((first.folder / "checkpoints").iterdir()), first.result.output
-    second = cluster.train(launcher="mpi", num_epochs=4, resume="mpi-saved")
-    assert second.result.code == 0 and second.verdict["ok"], second.result.output
-
-
-@pytest.mark.soak
 def test_the_lease_ends_a_job_without_a_controller(cluster):
     job = "leased-%d" % time.time_ns()
     train = cluster.start("train.yml", job_id=job, launcher="mpi", num_epochs=5000, lease=5)

@@ -138,27 +138,12 @@ EAT = {"script": os.path.join(os.path.dirname(__file__), "eat.py")}
 FAULTS = (
     Fault("a node is cut off from the network", cut_off, connect, gone("node3", "worker-2")),
     Fault(
-        "a worker's node is powered off",
-        power_off,
-        power_on,
-        gone("node3", "worker-2"),
-        "dist_async",
-    ),
-    Fault(
         "the scheduler's node is powered off",
         power_off,
         power_on,
         gone("node1", "scheduler-0 and worker-0"),
         "dist_gsync",
         "node1",
-    ),
-    Fault(
-        "a server's node is powered off",
-        power_off,
-        power_on,
-        gone("node2", "server-0 and worker-1"),
-        "dist_ssync",
-        "node2",
     ),
     Fault("a node freezes", freeze, thaw, gone("node3", "worker-2")),
     Fault("an agent is killed", kill_agent, nothing, "agent on node3: the agent itself was killed"),
@@ -181,12 +166,10 @@ FAULTS = (
     ),
 )
 
-# `make soak` runs these cases. The first four end like other nodes that are gone. The last two have
+# `make soak` runs these cases. The first two end like other nodes that are gone. The last two have
 # a test on the local inventory, too.
 RARE = (
     "a node is shut down in order",
-    "a worker's node is powered off",
-    "a server's node is powered off",
     "a node freezes",
     "an agent is killed",
     "a node's disk is full",

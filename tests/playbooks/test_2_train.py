@@ -1,16 +1,13 @@
 """train.yml trains on the local inventory with real MXNet."""
 
-import contextlib
 import json
 import os
 import signal
 
 import pytest
 
-from mxcluster.node import processes
 from tests.often import seldom
 from tests.playbooks.conftest import end
-from tests.waiting import until
 
 
 def verdict_of(result, run):
@@ -117,21 +114,6 @@ def test_every_worker_trains_its_share(project, tmp_path):
     assert [starts[index]["batches"] for index in range(4)] == [5, 5, 18, 18]
 
 
-@pytest.mark.soak  # test_2_resume.py resumes more
-def test_a_saved_model_is_gone_on_from(project):
-    few = {"kv": "dist_sync", "num_workers": 2, "num_servers": 1}
-    result, run = project.train(num_epochs=8, savemodel="true", **few)
-    assert result.code == 0 and (run / "checkpoints" / "mlp-0008.params").exists(), result.output
-    result, after = project.train(num_epochs=9, model_load_epoch=8, model_load_job=run.name, **few)
-    epochs = [
-        event
-        for event in map(json.loads, (after / "events.jsonl").read_text().splitlines())
-        if event["event"] == "epoch"
-    ]
-    assert result.code == 0 and {event["epoch"] for event in epochs} == {8}, result.output
-    assert min(event["accuracy"] for event in epochs) > 0.9, epochs
-
-
 def start_a_long_job(project, kv, job, **options):
     """Start train.yml in the background and wait until every worker has trained some batches.
 
@@ -231,38 +213,3 @@ def test_after_control_c_the_lease_ends_everything(project):
     assert "LEFT      job interrupted, which still runs on its nodes" in output, output
     assert "attach    ansible-playbook train.yml -e attach=interrupted" in output, output
     ended_by_lease(project, "interrupted")
-
-
-@pytest.mark.parametrize(
-    "signum",
-    [
-        signal.SIGHUP,
-        signal.SIGTERM,
-        signal.SIGKILL,
-    ],
-    ids=lambda signum: signum.name,
-)
-@pytest.mark.soak  # the two tests before interrupt, stop and kill all processes of a controller
-def test_a_controller_whose_main_process_ends_renews_no_lease(project, signum):
-    """A signal to one process leaves the forks of ansible-playbook, which poll the nodes."""
-    process = start_a_long_job(project, "dist_gsync", "headless-%s" % signum.name.lower(), lease=2)
-    os.kill(process.pid, signum)
-    try:
-        process.wait(timeout=60)
-        ended_by_lease(project, "headless-%s" % signum.name.lower())
-        until(lambda: not forks(process.pid), evidence=lambda: forks(process.pid))
-    finally:
-        with contextlib.suppress(
-            ProcessLookupError
-        ):  # a remaining fork would keep the job and the pipe
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def forks(leader):
-    """Return {pid: command line} of the running processes in the session of an ansible-playbook."""
-    return {
-        line.pid: processes.command_name(line.pid)
-        for line in processes.table()
-        if line.session == leader and line.state not in processes.DEAD
-    }

@@ -11,7 +11,7 @@ import zlib
 import pytest
 
 from mxcluster import checkpoints
-from tests.playbooks.conftest import NET, On, end
+from tests.playbooks.conftest import NET, On
 from tests.waiting import until
 
 # The script does not train and does not import MXNet, unlike servers and scheduler: several jobs
@@ -209,18 +209,6 @@ def test_a_failure_that_nobody_saw_is_told_to_whoever_attaches(nodes):
     assert result.code != 0 and "worker 2 on node3: exited with status 1" in result.output, (
         result.output
     )
-
-
-@pytest.mark.soak
-def test_one_who_attaches_may_go_without_ending_the_job(nodes):
-    detach(nodes, "left-alone", kv="dist_sync", script=nodes.script(LONG), start_timeout=0)
-    watcher = nodes.start("train.yml", "-e", "attach=left-alone")
-    nodes.until(watcher, lambda: nodes.processes(asked=True))
-    end(watcher)
-    nodes.outlast("left-alone", 2 * 10)  # twice the lease of the local inventory
-    assert status(nodes)["left-alone"]["state"] == "running"
-    assert nodes.run("stop.yml", "-e", "job=left-alone").code == 0
-    nodes.wait_for_nothing_left()
 
 
 @pytest.fixture(scope="session")
