@@ -120,6 +120,11 @@ class Cluster:
 
         until(answers, 180, lambda: said("docker", "logs", self.container(name)))
 
+    def processes(self, names=None):
+        """Return the processes of the training user on nodes, by default on all, as text."""
+        listed = [self.node(name).run("pgrep -u mxcluster -a") for name in names or self.names]
+        return "".join(done.stdout for done in listed if done.rc == 0)
+
     def nodes(self):
         """Return {name: node}."""
         return {name: self.node(name) for name in self.names}

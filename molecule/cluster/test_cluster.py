@@ -296,12 +296,7 @@ def test_it_closes_when_the_agents_and_the_controller_are_gone(cluster, walls, s
     train.kill()
     cluster.shell("node3", "pkill -9 -u mxcluster -f mxcluster.agent")
     wait_until_closed(cluster, 40)
-
-    def left():
-        listed = "pgrep -u mxcluster -a"
-        return "".join(cluster.node(name).run(listed).stdout for name in cluster.names)
-
-    until(lambda: not left(), evidence=left)
+    until(lambda: not cluster.processes(), evidence=cluster.processes)
     for name in cluster.names:
         cluster.shell(name, "systemctl reset-failed")
 

@@ -53,16 +53,6 @@ FAULTS = {
 }
 
 
-def processes(cluster):
-    """Return the processes of the training user on the nodes that are up."""
-    found = {}
-    for name in cluster.names:
-        listed = cluster.node(name).run("pgrep -u mxcluster -a")
-        if listed.rc == 0:
-            found[name] = listed.stdout
-    return found
-
-
 def folders(cluster):
     """Return {(node, path)} of the folders of Open MPI on the nodes."""
     return {
@@ -74,7 +64,7 @@ def folders(cluster):
 
 def wait_for_nothing(cluster, seconds):
     with Stopwatch() as watch:
-        until(lambda: not processes(cluster), 300, lambda: processes(cluster), pause=0.5)
+        until(lambda: not cluster.processes(), 300, cluster.processes, pause=0.5)
     assert watch.within(seconds)
 
 

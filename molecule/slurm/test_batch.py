@@ -109,11 +109,6 @@ def struck(cluster, engine, action, **knobs):
     return output, json.loads((cluster.runs / job / "verdict.json").read_text())
 
 
-def processes(cluster, names):
-    """Return the processes of the training user on the nodes, as text."""
-    return "".join(cluster.node(name).run("pgrep -u mxcluster -a").stdout for name in names)
-
-
 def nothing_is_left(cluster, engine):
     """Wait for the end of all processes and jobs.
 
@@ -121,7 +116,7 @@ def nothing_is_left(cluster, engine):
     """
 
     def left():
-        return processes(cluster, cluster.names) + cluster.shell("node1", engine["jobs"])
+        return cluster.processes() + cluster.shell("node1", engine["jobs"])
 
     until(lambda: not left(), 60, left, pause=0.5)
 
@@ -359,5 +354,5 @@ def test_z_a_node_is_gone(cluster, engine):
     reason = verdict["first_failure"]["reason"]
     assert reason.startswith(gone[0] + " is gone: it has not answered since"), output
     others = set(cluster.names) - set(gone)
-    until(lambda: not processes(cluster, others), evidence=lambda: processes(cluster, others))
+    until(lambda: not cluster.processes(others), evidence=lambda: cluster.processes(others))
     subprocess.run(["docker", "start", cluster.container(gone[0])], check=True)

@@ -165,7 +165,6 @@ def test_jobs_beside_each_other(nodes):
         and "give -e job=<id>, or -e all=true" in result.output
         and "second" in result.output
     ), result.output
-    assert status(nodes)["second"]["state"] == "running"
     assert not [
         line
         for line in nodes.processes().values()
