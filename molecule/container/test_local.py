@@ -128,11 +128,11 @@ class Second:
 
     def answers(self):
         """Return True if the engine answers."""
-        assert self.process.poll() is None, self.told()
+        assert self.process.poll() is None, self.end_of_log()
         info = ["docker", "--host", self.host, "info"]
         return subprocess.call(info, stdout=self.log, stderr=self.log) == 0
 
-    def told(self):
+    def end_of_log(self):
         """Return the end of the engine's log."""
         return (self.folder / "log").read_text(errors="replace")[-6000:]
 
@@ -153,7 +153,7 @@ def second(tmp_path_factory):
     folder = tmp_path_factory.mktemp("d")  # the path of a socket has at most 107 bytes
     made = Second(folder)
     try:
-        until(made.answers, 180, made.told, pause=0.5)
+        until(made.answers, 180, made.end_of_log, pause=0.5)
         yield made
     finally:
         made.close()
@@ -225,7 +225,7 @@ def test_a_job_runs_on_the_engines_of_two_nodes(two_engines, second):
     with starts(two_engines) as on_first, starts(two_engines, second.host) as on_second:
         result, run = train(two_engines, kv="dist_gsync", job_id="two-engines")
         left = containers(two_engines, second.host)
-        assert result.code == 0, result.output + second.told()
+        assert result.code == 0, result.output + second.end_of_log()
         verdict = json.loads((run / "verdict.json").read_text())
         assert verdict["ok"] and verdict["accuracy"] >= 0.95, verdict
         for started, names in (
@@ -233,7 +233,7 @@ def test_a_job_runs_on_the_engines_of_two_nodes(two_engines, second):
             (on_second, {"worker-1"}),
         ):
             until(lambda started=started, names=names: names <= started(), evidence=started)
-    assert not left, second.told()
+    assert not left, second.end_of_log()
 
 
 def test_nodes_with_different_images_of_one_name_are_refused(two_engines, second):
@@ -256,13 +256,13 @@ def test_podman_gets_the_image_from_an_archive_and_trains(pair, tmp_path):
     archive = tmp_path / "image.tar"
     docker("save", "--output", str(archive), IMAGE)
     given = dict(ENGINE, container_image_engine="podman", container_image_archive=str(archive))
-    wanted = ["provision.yml", "--tags", "container_image", "-e", json.dumps(given)]
+    arguments = ["provision.yml", "--tags", "container_image", "-e", json.dumps(given)]
     try:
-        dry = pair.run(*wanted, "--check")
+        dry = pair.run(*arguments, "--check")
         assert dry.code == 0 and "is to be copied to node1, node2" in words_of(dry), dry.output
-        result = pair.run(*wanted)
+        result = pair.run(*arguments)
         assert result.code == 0, result.output
-        again = pair.run(*wanted)
+        again = pair.run(*arguments)
         assert again.code == 0 and not changed(again), again.output
         trained, run = train(pair, runtime="podman", kv="dist_gsync", job_id="podman")
         assert trained.code == 0, trained.output
@@ -302,9 +302,9 @@ def test_an_mpi_program_runs_in_its_image(project, engine, nodes, processes):
         node = rank // processes
         files = folder / "nodes" / ("node%d" % (node + 1)) / "files"
         files /= "node-%d" % node if node else "mpirun"
-        told = (files / ("rank-%d.txt" % rank)).read_text()
+        text = (files / ("rank-%d.txt" % rank)).read_text()
         expected = (rank, total, node + 1, total * (total + 1) // 2)
-        assert told == "rank %d of %d on node%d: sum %d\n" % expected
+        assert text == "rank %d of %d on node%d: sum %d\n" % expected
         assert (files / "who").read_text().strip() == str(os.geteuid())
         assert (files / "shm").read_text().strip() == "96M"
 

@@ -64,7 +64,7 @@ NO_WAY_IN = [
 
 
 @pytest.mark.parametrize(
-    "change, told",
+    "change, words",
     [
         (no_way_in, NO_WAY_IN),
         (
@@ -88,7 +88,7 @@ NO_WAY_IN = [
         ),
     ],
 )
-def test_a_broken_inventory(cluster, inventory, bare, change, told):
+def test_a_broken_inventory(cluster, inventory, bare, change, words):
     # Close the open connections. Each provision.yml writes its inventory's host keys anew.
     cluster.command("rm", "-rf", cluster.shared / "cp")
     addresses = (
@@ -105,7 +105,7 @@ def test_a_broken_inventory(cluster, inventory, bare, change, told):
         cluster.shell("node2", script % "del")
     assert result.code != 0, result.output
     text = " ".join(result.output.split())
-    assert not [part for part in told if cluster.here(part) not in text], result.output
+    assert not [part for part in words if cluster.here(part) not in text], result.output
     assert watch.within(30)
 
 

@@ -127,8 +127,8 @@ def test_a_fault_ends_everything_and_is_named(cluster, engine, fault):
     left = {(name, path) for name, path in folders(cluster) - before}
     assert {name for name, _ in left} <= ({where} if fault == "node" else set()), left
     first = json.loads((cluster.runs / job / "verdict.json").read_text())["first_failure"]
-    told = "%(role)s %(index)s on %(host)s: %(reason)s" % first
-    assert all(word in told.replace(" None", "") for word in words), output
+    text = "%(role)s %(index)s on %(host)s: %(reason)s" % first
+    assert all(word in text.replace(" None", "") for word in words), output
 
 
 def test_status_and_stop(cluster):
@@ -194,7 +194,7 @@ def test_the_launch_line_over_mpi_and_ssh(cluster, tmp_path):
     done = launch(["mpi"], "it's", "a b")
     assert done.returncode == 0, done.stdout.decode()
     logs = [path.read_text() for path in sorted(cluster.runs.glob("*/nodes/*/worker-*.log"))]
-    heard = [log for log in logs if "HEARD [\"it's\", 'a b'] a b 2" in log]
-    assert len(heard) == 2, done.stdout.decode()
+    arrived = [log for log in logs if "HEARD [\"it's\", 'a b'] a b 2" in log]
+    assert len(arrived) == 2, done.stdout.decode()
     failed = launch(["ssh", "-i", "eth0", "--sync-dst-dir", "/tmp/away"], "fail")
     assert failed.returncode == 5, failed.stdout.decode()

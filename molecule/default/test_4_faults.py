@@ -190,10 +190,10 @@ def probe(cluster, node, job):
 
 
 def is_on(cluster, node):
-    said = subprocess.check_output(
+    state = subprocess.check_output(
         ["docker", "inspect", "--format", "{{.State.Status}}", cluster.container(node)]
     )
-    return said.decode().strip() == "running"
+    return state.decode().strip() == "running"
 
 
 def left(cluster, job, nodes=None):
@@ -207,7 +207,7 @@ def left(cluster, job, nodes=None):
 
 
 @pytest.fixture
-def told(capsys):
+def report(capsys):
     """Print a line on the terminal at once."""
 
     def tell(line):
@@ -248,7 +248,7 @@ def end_of(train):
         for fault in FAULTS
     ],
 )
-def test_a_fault_ends_the_whole_job(cluster, fault, told):
+def test_a_fault_ends_the_whole_job(cluster, fault, report):
     job = "fault-%d" % time.time_ns()
     if fault.strike is fill_disk:
         small_disk(cluster, fault.node)
@@ -268,11 +268,11 @@ def test_a_fault_ends_the_whole_job(cluster, fault, told):
         print(output)
         if struck:
             fault.mend(cluster, fault.node)
-    told(
+    report(
         "%s: ansible-playbook ended after %.1f s, everything on the nodes after %.1f s"
         % (fault.name, ended, clean)
     )
-    told("    " + "\n    ".join(output[output.index("PLAY RECAP") :].splitlines()))
+    report("    " + "\n    ".join(output[output.index("PLAY RECAP") :].splitlines()))
     verdict = json.loads((cluster.runs / job / "verdict.json").read_text())
     cause = verdict["first_failure"]
     who = cause["role"] + ("" if cause["index"] is None else " %d" % cause["index"])
@@ -286,9 +286,9 @@ def test_a_fault_ends_the_whole_job(cluster, fault, told):
     assert ended < bound + patience and clean < bound, (ended, clean, bound)
     gone = [fault.node] if is_off or "is gone" in cause["reason"] else []
     assert verdict["left"] == {name: [] for name in cluster.names if name not in gone}, output
-    asked = len(cluster.names) - len(gone)
+    searched = len(cluster.names) - len(gone)
     assert (
-        "left      nothing: no process, port, unit or firewall rule on %d node" % asked in output
+        "left      nothing: no process, port, unit or firewall rule on %d node" % searched in output
     ), output
     assert ("not searched: %s" % fault.node in output) == bool(gone)
     for name in set(cluster.names) - set(gone):
@@ -299,7 +299,7 @@ def test_a_fault_ends_the_whole_job(cluster, fault, told):
 
 
 @pytest.mark.soak
-def test_a_node_that_is_cut_off_while_the_job_starts_is_named(cluster, told):
+def test_a_node_that_is_cut_off_while_the_job_starts_is_named(cluster, report):
     """The node is lost after its start, before its report or during the rendezvous."""
     job = "start-%d" % time.time_ns()
     train = cluster.start("train.yml", job_id=job, kv="dist_gsync", num_epochs=100000, **SLEEPY)
@@ -318,8 +318,8 @@ def test_a_node_that_is_cut_off_while_the_job_starts_is_named(cluster, told):
         train.kill()
         connect(cluster, "node3")
     print(output)
-    told("a node is cut off while the job starts: ansible-playbook ended after %.1f s" % ended)
-    told("    " + "\n    ".join(output[output.index("PLAY RECAP") :].splitlines()))
+    report("a node is cut off while the job starts: ansible-playbook ended after %.1f s" % ended)
+    report("    " + "\n    ".join(output[output.index("PLAY RECAP") :].splitlines()))
     assert train.returncode != 0 and watch.within(START + BOUND), output
     if (cluster.runs / job / "verdict.json").exists():
         verdict = json.loads((cluster.runs / job / "verdict.json").read_text())
@@ -346,7 +346,7 @@ def renewed(cluster, node, job):
     return float(cluster.node(node).run("stat -c %%.3Y %s", file).stdout or 0)
 
 
-def test_lost_connections_and_controllers(cluster, told):
+def test_lost_connections_and_controllers(cluster, report):
     """A detached job goes on without a controller until stop.yml ends it.
 
     A second job survives the loss of its connections, but ends with its controller.
@@ -382,7 +382,7 @@ def test_lost_connections_and_controllers(cluster, told):
     finally:
         train.kill()
         print(train.output())
-    told(
+    report(
         "ansible-playbook was killed: the job ended %.1f s later, with a lease of %d s"
         % (wait_for_nothing(cluster, waited_for, 3 * LEASE), LEASE)
     )

@@ -178,7 +178,7 @@ DAMAGE = {
 def test_what_is_damaged_is_refused_and_nothing_is_installed_from_it(
     nodes, cluster, server, tmp_path, damage
 ):
-    how, options, said = DAMAGE[damage]
+    how, options, message = DAMAGE[damage]
     if "instead" in how:
         how = {"instead": str(server.www.parent / how["instead"])}
     server.disturb({OTHER + "-rpm": how} if how else {})
@@ -190,7 +190,7 @@ def test_what_is_damaged_is_refused_and_nothing_is_installed_from_it(
         cuda_store_dir=str(tmp_path),
         **options,
     )
-    assert result.code != 0 and said in result.output and OTHER + ".rpm" in result.output, (
+    assert result.code != 0 and message in result.output and OTHER + ".rpm" in result.output, (
         result.output
     )
     if damage == "not there":  # the message names the file and the folder for it
@@ -260,9 +260,9 @@ def test_a_disk_that_is_full_is_named_and_the_next_run_repairs_it(nodes, cluster
     without_cuda(cluster, "gpu2")
     cluster.shell("gpu2", "rpm -qa 'cuda-repo-rhel7-9-2*' | xargs -r rpm -e; mkdir -p " + folder)
     cluster.shell("gpu2", "mount -t tmpfs -o size=1m,mode=755 tmpfs " + folder)
-    said = nodes.refused("--limit", "gpu2")
-    assert "gpu2: the disk is full (" + full in said, said
-    assert "/opt/mxcluster/cache needs " in said and "free" in said, said
+    message = nodes.refused("--limit", "gpu2")
+    assert "gpu2: the disk is full (" + full in message, message
+    assert "/opt/mxcluster/cache needs " in message and "free" in message, message
     assert not any(
         name.startswith("cuda") and name.endswith("9-2") for name in nodes.packages("gpu2")
     )
@@ -286,9 +286,9 @@ def test_other_ways_to_install_cuda(nodes, cluster):
 
     without_cuda(cluster, "gpu2")
     cluster.shell("gpu2", "touch /etc/stand-in/runfile-fails")
-    said = nodes.refused("--limit", "gpu2", cuda_source="runfile")
+    message = nodes.refused("--limit", "gpu2", cuda_source="runfile")
     cluster.shell("gpu2", "rm /etc/stand-in/runfile-fails")
-    assert "ended with status 0, but /usr/local/cuda-9.2 lacks bin/nvcc of release 9.2" in said
+    assert "ended with status 0, but /usr/local/cuda-9.2 lacks bin/nvcc of release 9.2" in message
     nodes.provision("--limit", "gpu2", cuda_source="runfile")  # it empties the folder first
     assert cluster.shell("gpu2", "cat /usr/local/cuda-9.2/version.txt").splitlines() == [
         "CUDA Version 9.2.148",
@@ -341,13 +341,13 @@ def on_the_bus(cluster, name, *lines):
 
 
 @pytest.mark.parametrize(
-    "lines, said",
+    "lines, message",
     [
         pytest.param([], "GPU", id="no GPU"),
         seldom(["0000:01:00.0 0x10de 0x030200 0x20b0"], "8.0", id="a GPU that CUDA 9.2 lacks"),
     ],
 )
-def test_a_node_without_the_right_gpu_is_refused_by_name(nodes, cluster, inventory, lines, said):
+def test_a_node_without_the_right_gpu_is_refused_by_name(nodes, cluster, inventory, lines, message):
     def change(hosts):
         for name in nodes.gpus:
             hosts["children"]["workers"]["hosts"][name]["gpu_required"] = True
@@ -357,7 +357,9 @@ def test_a_node_without_the_right_gpu_is_refused_by_name(nodes, cluster, invento
         result = cluster.play("provision.yml", inventory=inventory(change))
     finally:
         on_the_bus(cluster, "gpu2", *before)
-    assert result.code != 0 and "gpu2: " in result.output and said in result.output, result.output
+    assert result.code != 0 and "gpu2: " in result.output and message in result.output, (
+        result.output
+    )
     assert "gpu1: " not in result.output and set(nodes.changes(result).values()) == {0}
 
 
@@ -374,11 +376,11 @@ def test_an_old_installed_driver_is_refused(cluster, nodes, trainable):
     module = "/lib/modules/$(uname -r)/extra/nvidia.ko"
     cluster.shell("gpu2", "cp %s /run/module; echo 390.46 >%s" % (module, module))
     try:
-        said = nodes.refused()
+        message = nodes.refused()
     finally:
         cluster.shell("gpu2", "cat /run/module >" + module)
-    assert "gpu2: the driver 390.46 is too old for CUDA 9.2, which needs 396.37" in said
-    assert "gpu1: " not in said
+    assert "gpu2: the driver 390.46 is too old for CUDA 9.2, which needs 396.37" in message
+    assert "gpu1: " not in message
 
 
 def gpus_of(job):

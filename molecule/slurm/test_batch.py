@@ -77,8 +77,8 @@ def first_node(cluster, job):
 
 def evidence(cluster, engine, job, started):
     """Return what the playbook, the job and the batch system tell."""
-    asked = "%s; tail -n 40 %s/%s/batch.log" % (engine["jobs"], JOBS, job)
-    return started.output() + cluster.node("node1").run(asked).stdout
+    command = "%s; tail -n 40 %s/%s/batch.log" % (engine["jobs"], JOBS, job)
+    return started.output() + cluster.node("node1").run(command).stdout
 
 
 def begun(cluster, engine, job, started):
@@ -220,8 +220,8 @@ def test_the_launch_line_requests_a_node_for_each_worker(cluster, engine, tmp_pa
     )
     assert done.returncode == 5, done.stdout.decode()
     logs = [path.read_text() for path in sorted(cluster.runs.glob("*/nodes/*/worker-*.log"))]
-    heard = [log for log in logs if "HEARD [\"it's\", 'fail'] a b 2" in log]
-    assert len(heard) == 2, done.stdout.decode()
+    arrived = [log for log in logs if "HEARD [\"it's\", 'fail'] a b 2" in log]
+    assert len(arrived) == 2, done.stdout.decode()
 
 
 def test_a_folder_that_the_nodes_do_not_share_is_named(cluster, engine):

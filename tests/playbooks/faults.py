@@ -352,12 +352,12 @@ def suffer(project, name, kv, job, faults=FAULTS, wires=None):
         check(struck)
     finally:
         struck.close()
-    told = "%s, %s: gone after %.1f s, ansible-playbook back after %.1f s, slowness %.2f" % (
+    summary = "%s, %s: gone after %.1f s, ansible-playbook back after %.1f s, slowness %.2f" % (
         *(name, kv, gone, ended),
         watch.slowness,
     )
-    assert gone <= struck.fault.seconds * watch.slowness, "%s\n%s" % (told, struck.evidence())
-    print("fault: " + told, flush=True)
+    assert gone <= struck.fault.seconds * watch.slowness, "%s\n%s" % (summary, struck.evidence())
+    print("fault: " + summary, flush=True)
     return gone, ended
 
 

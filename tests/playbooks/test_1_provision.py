@@ -136,9 +136,9 @@ HOSTILE = {
 }
 STAND_IN = """#!/bin/sh
 case "$*" in *mxcluster.entry*)
-    asked=$(cat)
-    case $asked in *'"command": "record"'*) cat %s; exit 0 ;; esac
-    printf %%s "$asked" | exec %s/python3 "$@"
+    request=$(cat)
+    case $request in *'"command": "record"'*) cat %s; exit 0 ;; esac
+    printf %%s "$request" | exec %s/python3 "$@"
 esac
 exec %s/python3 "$@"
 """

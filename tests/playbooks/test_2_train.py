@@ -79,8 +79,8 @@ def test_batch_sizes_follow_a_slow_host_and_a_resumed_job_keeps_them(project):
     ]
     assert sizes and sum(sizes[-1]) == 64 and 44 <= sizes[-1][0] <= 52, sizes
     assert any("b %d/%d" % tuple(each) in result.output for each in sizes), result.output
-    told = "emulated slowness: the program slows down worker 1 by the factor 3 and 32 samples take"
-    assert result.output.count(told) >= 2, "neither the plan nor the verdict may hide it"
+    words = "emulated slowness: the program slows down worker 1 by the factor 3 and 32 samples take"
+    assert result.output.count(words) >= 2, "neither the plan nor the verdict may hide it"
     assert "Batch sizes" in (run / "report.html").read_text()
     result, again = project.train(
         "-i",

@@ -40,11 +40,11 @@ def whole_checkpoint(project, process, run, after=0):
 
 def kill(project, job, host, role):
     """Kill a process of a role, or the agent."""
-    told = project.status(job, host)
+    status = project.status(job, host)
     pid = (
-        told["agent"]["pid"]
+        status["agent"]["pid"]
         if role == "agent"
-        else next(part["pid"] for part in told["processes"] if part["role"] == role)
+        else next(part["pid"] for part in status["processes"] if part["role"] == role)
     )
     os.kill(pid, signal.SIGKILL)
 

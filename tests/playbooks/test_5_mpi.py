@@ -46,8 +46,8 @@ def test_mpi_program_gets_its_files_and_returns_its_output(project, mpich):
     for rank, process in enumerate(("mpirun", "node-1", "node-2", "node-3")):
         host = "node%d" % (rank + 1)
         files = folder / "nodes" / host / "files" / process
-        told = (files / ("rank-%d.txt" % rank)).read_text()
-        assert told == "rank %d of 4 on %s: sum 10\n" % (rank, host)
+        text = (files / ("rank-%d.txt" % rank)).read_text()
+        assert text == "rank %d of 4 on %s: sum 10\n" % (rank, host)
         assert (files / "word").read_text() == "hello\n"
     assert "./solve libmpi.so.12" in (folder / "report.html").read_text()
     project.wait_for_nothing_left()
