@@ -136,9 +136,10 @@ class Project:
             "LC_ALL": "C.UTF-8",
             **self.environment,
         }
-        # pip's package index is a setting of this machine.
+        # pip's package index is a setting of this machine. tests/startup reads pytest's variable.
+        inherited = ("PIP_", "PYTEST_CURRENT_TEST")
         environment.update(
-            {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+            {name: value for name, value in os.environ.items() if name.startswith(inherited)}
         )
         return subprocess.Popen(
             ["ansible-playbook", *map(str, arguments)],
