@@ -31,11 +31,7 @@ def test_a_job_that_lost_a_worker_is_resumed_with_others(project):
     output = project.finish(process)  # a death that nobody notices ends the job after 300 s
     project.wait_for_nothing_left()
     assert process.returncode != 0 and "SIGKILL" in output, output
-    verdict = json.loads((project.path / "runs" / "cut" / "verdict.json").read_text())
-    failure = verdict["first_failure"]
-    assert not verdict["ok"] and "SIGKILL" in failure["reason"], failure
-    assert (failure["host"], failure["name"]) == ("node3", worker["name"]), failure
-    assert any("epoch" in line for line in failure["log"]) and failure["log"][-1] in output, failure
+    check_verdict(project, worker["name"], output)
     kept = project.path / "runs" / "cut" / "checkpoints"
     epochs = sorted(int(path.name[4:8]) for path in kept.glob("mlp-*.params"))
     whole = sorted(int(path.name[4:8]) for path in kept.glob("mlp-????.json"))
@@ -75,6 +71,15 @@ def test_a_job_that_lost_a_worker_is_resumed_with_others(project):
         and "has already trained %d epochs" % (whole[-2] + 2) in result.output
         and not run.exists()
     )
+
+
+def check_verdict(project, worker, output):
+    """Check that the verdict of the job cut names the killed worker, with its last words."""
+    verdict = json.loads((project.path / "runs" / "cut" / "verdict.json").read_text())
+    failure = verdict["first_failure"]
+    assert not verdict["ok"] and "SIGKILL" in failure["reason"], failure
+    assert (failure["host"], failure["name"]) == ("node3", worker), failure
+    assert any("epoch" in line for line in failure["log"]) and failure["log"][-1] in output, failure
 
 
 def test_a_job_whose_controller_was_killed_is_resumed_at_once(project):

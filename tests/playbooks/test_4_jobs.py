@@ -150,6 +150,14 @@ def test_jobs_beside_each_other(nodes):
     assert result.code != 0 and "2 jobs are running or prepared: name a job" in result.output, (
         result.output
     )
+    stop_one_of_two(nodes)
+    result = nodes.run("stop.yml", "-e", "all=true")
+    assert result.code == 0 and "the job second has been ended" in result.output, result.output
+    nodes.wait_for_nothing_left()
+
+
+def stop_one_of_two(nodes):
+    """Check that stop.yml ends the job long, and leaves the job second alone."""
     result = nodes.run("stop.yml", "--check", "-e", "job=long")
     assert result.code == 0 and "would be ended on node1 node2 node3" in result.output, (
         result.output
@@ -170,9 +178,6 @@ def test_jobs_beside_each_other(nodes):
         for line in nodes.processes().values()
         if "/jobs/" in line and line.rstrip().endswith("/long")
     ]
-    result = nodes.run("stop.yml", "-e", "all=true")
-    assert result.code == 0 and "the job second has been ended" in result.output, result.output
-    nodes.wait_for_nothing_left()
 
 
 def test_another_controller_waits_for_a_job_and_writes_its_report(nodes):
