@@ -397,40 +397,35 @@ def gpus_of(job):
 
 
 @pytest.mark.parametrize(
-    "gpus, seen",
+    "workers, seen",
     [
-        ("auto", [("gpu1", "0,1"), ("gpu2", "0")]),
-        seldom("", [("gpu1", ""), ("gpu2", "")]),
-        seldom("0", [("gpu1", "0"), ("gpu2", "0")]),
+        (2, [("gpu1", "0"), ("gpu1", "1"), ("gpu2", "0")]),
+        seldom(1, [("gpu1", "0,1"), ("gpu2", "0")]),
     ],
 )
-def test_every_worker_sees_its_gpus_and_nobody_else_any(cluster, trainable, gpus, seen):
-    job = cluster.train(script=str(cluster.scenario / "environment.py"), kv="dist_sync", gpus=gpus)
+def test_every_worker_sees_its_gpus_and_nobody_else_any(
+    cluster, trainable, inventory, workers, seen
+):
+    """The workers of a node share its GPUs."""
+
+    def change(hosts):
+        hosts["children"]["workers"]["hosts"]["gpu1"].update(workers_per_host=workers)
+
+    script = str(cluster.scenario / "environment.py")
+    job = cluster.train(script=script, kv="dist_sync", inventory=inventory(change))
     assert job.result.code == 0, job.result.output
     planned, saw = gpus_of(job)
     assert saw == seen
     assert {key: ",".join(map(str, numbers)) for key, numbers in planned.items()} == {
         ("scheduler", 0): "",
         ("server", 0): "",
-        ("worker", 0): seen[0][1],
-        ("worker", 1): seen[1][1],
+        **{("worker", index): gpus for index, (_, gpus) in enumerate(seen)},
     }
     for role in ("scheduler", "server"):
         environment = next(job.folder.glob("nodes/head/%s-0.env" % role)).read_text()
         assert re.search(r"^export CUDA_VISIBLE_DEVICES=(''|\"\"|)$", environment, re.MULTILINE), (
             environment
         )
-
-
-def test_workers_of_a_node_share_its_gpus(cluster, inventory):
-    folder = inventory(
-        lambda hosts: hosts["children"]["workers"]["hosts"]["gpu1"].update(workers_per_host=2)
-    )
-    job = cluster.train(
-        script=str(cluster.scenario / "environment.py"), kv="dist_sync", inventory=folder
-    )
-    assert job.result.code == 0, job.result.output
-    assert gpus_of(job)[1] == [("gpu1", "0"), ("gpu1", "1"), ("gpu2", "0")]
 
 
 def test_a_gpu_that_is_missing_or_busy_is_refused_by_name(cluster):
