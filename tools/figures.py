@@ -24,7 +24,7 @@ CODE = ("python/mxcluster", "plugins")
 TESTS = ("tests", "molecule", "bench")
 BOUNDS = {
     "code lines of package and plugins": 33073,  # the aim is 26500
-    "code lines of tests": 43212,  # the aim is 38000
+    "code lines of tests": 42566,  # the aim is 38000
     "untyped dictionaries": 249,  # the aim is 150
     "functions above 80 lines": 1,  # the aim is 0
     "functions above 60 lines": 3,
