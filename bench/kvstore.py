@@ -38,9 +38,9 @@ def main(options):
     Args: `options` of the command line, not used.
     """
     python = mxnet_environment("1.9.1").python
-    for label, ours, stock in PAIRS:
+    for label, tested, stock in PAIRS:
         for what, arrays, size, steps in SIZES:
-            found, memory = in_turns(python, (ours, stock), arrays, size, steps, ROUNDS)
+            found, memory = in_turns(python, (tested, stock), arrays, size, steps, ROUNDS)
             tell(
                 "%s / %s, %s" % (label, stock[0], what),
                 [blocks[1:] for blocks in found],
@@ -52,7 +52,7 @@ def main(options):
                     "    memory of the servers: %.2f and %.2f times that of the parameters"
                     % tuple(
                         (held - least) / (4 * size)
-                        for held, least in zip(memory, floor(python, (ours, stock)))
+                        for held, least in zip(memory, floor(python, (tested, stock)))
                     ),
                     flush=True,
                 )
@@ -60,7 +60,8 @@ def main(options):
         for number in range(ROUNDS):
             order = (0, 1) if number % 2 else (1, 0)
             for side, blocks in zip(
-                order, in_turns(python, [(ours, stock)[side] for side in order], 2000, 10, 1, 0)[0]
+                order,
+                in_turns(python, [(tested, stock)[side] for side in order], 2000, 10, 1, 0)[0],
             ):
                 found[side].append(blocks[0])
         tell("%s / %s, 2,000 keys" % (label, stock[0]), found, 1, "s to the first step's end")
@@ -161,7 +162,7 @@ def tell(what, found, factor, unit):
 
     Args: `what` the title; `found` the seconds of each job; `factor` from seconds to `unit`.
     """
-    ours, stock = (statistics.median(blocks) for blocks in found)
+    tested, stock = (statistics.median(blocks) for blocks in found)
     draws = random.Random(0)
     ratios = sorted(
         statistics.median(draws.choices(found[0], k=len(found[0])))
@@ -172,10 +173,10 @@ def tell(what, found, factor, unit):
         "%-60s %8.1f / %8.1f %s: %.2f (90 %%: %.2f to %.2f), %d rounds"
         % (
             what,
-            factor * ours,
+            factor * tested,
             factor * stock,
             unit,
-            ours / stock,
+            tested / stock,
             ratios[100],
             ratios[1899],
             len(found[0]),

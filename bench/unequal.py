@@ -90,10 +90,10 @@ def schemes(folder, where, job, slowdowns):
 def samples_per_s(path, workers):
     """Return the sum of the samples per second of all `workers`, from the events at `path`."""
     events = [json.loads(line) for line in path.read_text().splitlines()]
-    told = [event["samples_per_s"] for event in events if event["event"] == "measured"]
-    if len(told) != workers:
-        sys.exit("%s has the figures of %d workers instead of %d" % (path, len(told), workers))
-    return sum(told)
+    speeds = [event["samples_per_s"] for event in events if event["event"] == "measured"]
+    if len(speeds) != workers:
+        sys.exit("%s has the figures of %d workers instead of %d" % (path, len(speeds), workers))
+    return sum(speeds)
 
 
 def eight(where):

@@ -118,7 +118,12 @@ class Cluster:
             with contextlib.suppress(OSError), socket.create_connection(address, 1) as connection:
                 return connection.recv(4) == b"SSH-"
 
-        until(answers, 180, lambda: said("docker", "logs", self.container(name)))
+        until(answers, 180, lambda: output_of("docker", "logs", self.container(name)))
+
+    def processes(self, names=None):
+        """Return the processes of the training user on nodes, by default on all, as text."""
+        listed = [self.node(name).run("pgrep -u mxcluster -a") for name in names or self.names]
+        return "".join(done.stdout for done in listed if done.rc == 0)
 
     def nodes(self):
         """Return {name: node}."""
@@ -182,11 +187,11 @@ class Cluster:
         events = "/opt/mxcluster/jobs/%s/events.jsonl" % job
 
         def trains():
-            told = [self.node(name).run("cat %s", events).stdout for name in self.names]
+            texts = [self.node(name).run("cat %s", events).stdout for name in self.names]
             assert playing is None or playing.poll() is None, (
                 "the job has ended before its first batch\n" + playing.output()
             )
-            return all('"batch"' in text for text in told)
+            return all('"batch"' in text for text in texts)
 
         until(trains, 300, playing.output if playing else "", pause=0.2)
 
@@ -216,7 +221,7 @@ class Cluster:
         return Job(result, folder, verdict)
 
 
-def said(*argv):
+def output_of(*argv):
     """Return the output of a program, for the report of a failed test."""
     try:
         done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
@@ -261,14 +266,16 @@ def pytest_runtest_makereport(item, call):
     """Add the state of the machine, journals and logs to the report of a failed test."""
     report = (yield).get_result()
     if report.failed:
-        mine = said(*"docker ps --all --format {{.Names}} --filter".split(), "name=^%s-" % NAME)
+        mine = output_of(
+            *"docker ps --all --format {{.Names}} --filter".split(), "name=^%s-" % NAME
+        )
         report.sections += [
             ("machine", machine.described()),
-            ("containers", said("docker", "ps", "--all")),
-            ("engine", said("tail", "-n", "30", "/var/log/mxcluster-dockerd.log")),
+            ("containers", output_of("docker", "ps", "--all")),
+            ("engine", output_of("tail", "-n", "30", "/var/log/mxcluster-dockerd.log")),
         ]
         for container in sorted(mine.split()):
-            journal = said("docker", "exec", container, *"journalctl --no-pager -n 40".split())
+            journal = output_of("docker", "exec", container, *"journalctl --no-pager -n 40".split())
             report.sections.append(("journal of " + container, journal))
         logs = [*sorted(SHARED.glob("runs/*/*.log"))[-12:], *sorted(SHARED.glob("server/*.log"))]
         for log in logs:

@@ -24,18 +24,18 @@ import json, os, runpy, sys
 import ansible.module_utils.basic, ansible.module_utils
 ansible.module_utils.__path__.append(sys.argv[1])
 for line in iter(sys.stdin.readline, ''):
-    asked = json.loads(line)
+    request = json.loads(line)
     child = os.fork()
     if not child:
-        for number, path in enumerate((os.devnull, asked['stdout'], asked['stderr'])):
+        for number, path in enumerate((os.devnull, request['stdout'], request['stderr'])):
             flags = (os.O_WRONLY | os.O_CREAT | os.O_TRUNC) if number else os.O_RDONLY
             os.dup2(os.open(str(path), flags, 0o600), number)
-        os.umask(asked['umask'])
-        os.chdir(asked['folder'])
+        os.umask(request['umask'])
+        os.chdir(request['folder'])
         os.environ.clear()
-        os.environ.update((str(name), str(value)) for name, value in asked['environment'].items())
-        sys.argv = [str(word) for word in asked['argv']]
-        exec(asked['before'], {})
+        os.environ.update((str(name), str(value)) for name, value in request['environment'].items())
+        sys.argv = [str(word) for word in request['argv']]
+        exec(request['before'], {})
         runpy.run_path(sys.argv[0], run_name='__main__')
         sys.exit()
     status = os.waitpid(child, 0)[1]
@@ -62,7 +62,7 @@ def run(module, folder, under=sys.executable, check=False, before="", **params):
     umask = os.umask(0)
     os.umask(umask)
     warm = warm_python(str(under))
-    asked = {
+    request = {
         "argv": [str(MODULES / (module + ".py")), str(arguments)],
         "stdout": str(stdout),
         "stderr": str(stderr),
@@ -71,13 +71,13 @@ def run(module, folder, under=sys.executable, check=False, before="", **params):
         "folder": os.getcwd(),
         "environment": environment(str(under)),
     }
-    warm.stdin.write(json.dumps(asked) + "\n")
+    warm.stdin.write(json.dumps(request) + "\n")
     warm.stdin.flush()
     assert select.select([warm.stdout], [], [], 300)[0], "%s is not done after 300 s" % module
     rc = int(warm.stdout.readline())
-    told = stdout.read_text().strip()
-    assert told.startswith("{"), (rc, told, stderr.read_text())
-    answer = json.loads(told)
+    text = stdout.read_text().strip()
+    assert text.startswith("{"), (rc, text, stderr.read_text())
+    answer = json.loads(text)
     module_answers.check(module, "node1", answer)  # the controller accepts each answer of a module
     return dict(answer, rc=rc)
 

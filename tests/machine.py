@@ -63,10 +63,10 @@ class Stopwatch:
                 pass
             self._wall += time.monotonic() - began
             self._worked += time.thread_time() - worked
-            asked = time.monotonic()
+            paused = time.monotonic()
             if self._stop.wait(PAUSE):
                 return
-            self._wall += max(0.0, time.monotonic() - asked - PAUSE)
+            self._wall += max(0.0, time.monotonic() - paused - PAUSE)
 
     def within(self, bound):
         """Return True if the time was at most `bound` seconds of a quiet machine, else fail."""

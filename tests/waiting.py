@@ -17,7 +17,7 @@ def until(condition, seconds=60.0, evidence="", pause=0.05):
     """
     began = time.monotonic()
     while True:
-        asked = time.monotonic()
+        called = time.monotonic()
         value = condition()
         if value:
             return value
@@ -31,4 +31,4 @@ def until(condition, seconds=60.0, evidence="", pause=0.05):
                     machine.described(),
                 )
             )
-        time.sleep(max(pause, min(1.0, 2 * (time.monotonic() - asked))))
+        time.sleep(max(pause, min(1.0, 2 * (time.monotonic() - called))))

@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Print the size of the code, and count the dictionaries without a type.
 
-    python tools/figures.py             print the figures
-    python tools/figures.py --check     fail if there are more untyped dictionaries than allowed
+    python tools/figures.py             print each figure and its bound
+    python tools/figures.py --check     fail if a figure is above its bound
+
+A bound in BOUNDS may only fall: a change that makes a figure smaller lowers its bound, too.
 
 Code lines are lines of the package and the plugins without blank lines, comments, docstrings and
 blocks of documentation. Lines of tables in YAML and JSON count. An untyped dictionary is an
@@ -20,8 +22,15 @@ import tokenize
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
 CODE = ("python/mxcluster", "plugins")
 TESTS = ("tests", "molecule", "bench")
-MOST_UNTYPED = 260  # the aim is 150
-MOST_LINES, MOST_PARAMETERS, MOST_FILE = 80, 8, 500
+BOUNDS = {
+    "code lines of package and plugins": 33073,  # the aim is 26500
+    "code lines of tests": 42566,  # the aim is 38000
+    "untyped dictionaries": 249,  # the aim is 150
+    "functions above 80 lines": 1,  # the aim is 0
+    "functions above 60 lines": 3,
+    "functions above 8 parameters": 2,  # the aim is 0
+    "Python files above 500 lines": 3,  # the aim is 0 without tables
+}
 DOCUMENTATION = ("DOCUMENTATION", "EXAMPLES", "RETURN")
 DICTIONARIES = ("Dict", "Mapping", "MutableMapping", "dict")
 OPEN = ("Any", "object")
@@ -120,32 +129,39 @@ def large_functions(path):
             yield node.end_lineno - node.lineno + 1, parameters, "%s:%s" % (path.name, node.name)
 
 
+def figures():
+    """Return {name of a figure: its value today}, in the order of BOUNDS."""
+    code = files(CODE)
+    functions = [item for path in code for item in large_functions(path)]
+    values = [
+        sum(map(code_lines, code + files(CODE, (".yml", ".yaml", ".json")))),
+        sum(map(code_lines, files(TESTS))),
+        sum(len(untyped(path)) for path in code),
+        sum(lines > 80 for lines, _, _ in functions),
+        sum(lines > 60 for lines, _, _ in functions),
+        sum(parameters > 8 for _, parameters, _ in functions),
+        sum(len(path.read_text().splitlines()) > 500 for path in code),
+    ]
+    return dict(zip(BOUNDS, values))
+
+
 def main():
-    """Print the figures; with --check, the exit status is 1 if a figure is too high."""
+    """Print the figures; with --check, the exit status is 1 if a figure is above its bound."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
-    given = parser.parse_args()
-    code = files(CODE)
-    found = sum(len(untyped(path)) for path in code)
-    if given.check:
-        if found > MOST_UNTYPED:
-            sys.exit("%d untyped dictionaries, and at most %d are allowed" % (found, MOST_UNTYPED))
-        return
-    tables = files(CODE, (".yml", ".yaml", ".json"))
-    functions = [item for path in code for item in large_functions(path)]
-    long = sorted((item for item in functions if item[0] > 60), reverse=True)
-    wide = [item for item in functions if item[1] > MOST_PARAMETERS]
-    tall = [path for path in code if len(path.read_text().splitlines()) > MOST_FILE]
-    print("code lines of package and plugins   %d" % sum(map(code_lines, code + tables)))
-    print("code lines of tests                 %d" % sum(map(code_lines, files(TESTS))))
-    print("untyped dictionaries                %d" % found)
-    print(
-        "functions above %d lines            %d"
-        % (MOST_LINES, sum(i[0] > MOST_LINES for i in long))
-    )
-    print("functions above 60 lines            %d" % len(long))
-    print("functions above %d parameters        %d" % (MOST_PARAMETERS, len(wide)))
-    print("Python files above %d lines        %d" % (MOST_FILE, len(tall)))
+    check, found = parser.parse_args().check, figures()
+    for name, value in found.items():
+        if not check:
+            print("%-36s%6d, at most %d" % (name, value, BOUNDS[name]))
+    above = [
+        "%d %s, at most %d" % (value, name, BOUNDS[name])
+        for name, value in found.items()
+        if value > BOUNDS[name]
+    ]
+    if check and above:
+        sys.exit(
+            "tools/figures.py: %s. Make the code smaller: a bound may only fall" % "; ".join(above)
+        )
 
 
 if __name__ == "__main__":

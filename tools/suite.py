@@ -121,14 +121,14 @@ def without_images(parts):
     for name in users:
         reason = "only root on Debian or Ubuntu can make images"
         if name != "images":  # an image may exist, or MXCLUSTER_NODE_IMAGE may name one
-            asked = subprocess.run(
+            image = subprocess.run(
                 [str(PROJECT / "tools" / "node-image.sh"), IMAGES.get(name, name)],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
             )
-            if not asked.returncode:
+            if not image.returncode:
                 continue
-            reason = asked.stderr.decode(errors="replace").partition("\n")[0]
+            reason = image.stderr.decode(errors="replace").partition("\n")[0]
         found.setdefault(name, reason.replace("mxcluster: ", ""))
     return found
 
@@ -225,8 +225,8 @@ class Suite:
         self.say("%d parts; their output is in %s", len(self.parts), self.logs)
         for part in self.parts:
             last = self.times.get(part.name)
-            told = "took %s" % clock(last["seconds"]) if last else "has not run here"
-            self.say("  %-10s %-7s %s", part.name, part.lane, told)
+            duration = "took %s" % clock(last["seconds"]) if last else "has not run here"
+            self.say("  %-10s %-7s %s", part.name, part.lane, duration)
         self.name_limits()
 
     def name_limits(self):
@@ -359,15 +359,17 @@ class Suite:
         """Print the times of all parts, the slowest tests, and the failures of each part."""
         self.say("part       result  wall    processor  idle  phases")
         for part in self.parts:
-            told = self.times[part.name]
+            measured = self.times[part.name]
             self.say(
                 "%-10s %-7s %-7s %-10s %3.0f%%  %s",
                 part.name,
-                "passed" if told["passed"] else "failed",
-                clock(told["seconds"]),
-                clock(told["processor"]),
-                100 * told["idle"],
-                ", ".join("%s %s" % (name, clock(part)) for name, part in told["phases"].items()),
+                "passed" if measured["passed"] else "failed",
+                clock(measured["seconds"]),
+                clock(measured["processor"]),
+                100 * measured["idle"],
+                ", ".join(
+                    "%s %s" % (name, clock(part)) for name, part in measured["phases"].items()
+                ),
             )
         for duration, part, test in slowest(self.logs):
             self.say("%6.1f s  %s %s", duration, part, test)
@@ -382,13 +384,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--from", dest="first", metavar="PART", help="skip the parts before PART")
     parser.add_argument("--plan", action="store_true", help="print what would run, and end")
-    given = parser.parse_args()
-    parts = chosen(PARTS, given.first)
+    arguments = parser.parse_args()
+    parts = chosen(PARTS, arguments.first)
     core = (PROJECT / ".venv" / ".core").read_text().strip()
     left_out, lost = limits(parts, core, without_images(parts))
     suite = Suite(parts, None, left_out, lost)
     suite.announce()
-    if given.plan:
+    if arguments.plan:
         return
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     try:

@@ -95,14 +95,6 @@ def test_root_is_not_led_by_the_training_user(cluster):
     assert cluster.play("provision.yml", "--limit", "node3").code == 0
 
 
-def test_a_job_under_limit_is_refused_with_what_to_do_instead(cluster):
-    refused = cluster.train("--limit", "node2")
-    assert refused.result.code != 0 and not refused.folder.exists()
-    said = " ".join(refused.result.output.split())
-    assert "--limit leaves out node1, node3, node4, localhost." in said, said
-    assert "-e without=node1,node3,node4, or -e num_workers=" in said, said
-
-
 def test_a_node_that_nobody_knows_cannot_be_left_out(cluster):
     (cluster.state / "nodes" / "node3.json").rename(cluster.state / "node3.json")
     try:

@@ -39,11 +39,11 @@ class Contained(jobs.Contained):
 
     def described(self):
         """Return the job's status and the engine's descriptions of its containers."""
-        told = [self.evidence()]
+        texts = [self.evidence()]
         for container in self.containers():
-            asked = [self.engine, "inspect", "--format", "{{json .State}}", container]
-            told.append(subprocess.run(asked, stdout=subprocess.PIPE).stdout.decode())
-        return "\n".join(told)
+            command = [self.engine, "inspect", "--format", "{{json .State}}", container]
+            texts.append(subprocess.run(command, stdout=subprocess.PIPE).stdout.decode())
+        return "\n".join(texts)
 
     def nothing_left(self):
         until(lambda: not self.containers(), evidence=self.described)

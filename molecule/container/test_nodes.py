@@ -18,8 +18,8 @@ JOBS = "/opt/mxcluster/jobs"
 
 def containers(cluster):
     """Return {node: ids of the containers of jobs}, also of those that have ended."""
-    asked = "docker ps --all --quiet --filter label=mxcluster.job_dir"
-    return {name: cluster.shell(name, asked) for name in cluster.names}
+    command = "docker ps --all --quiet --filter label=mxcluster.job_dir"
+    return {name: cluster.shell(name, command) for name in cluster.names}
 
 
 @pytest.fixture(scope="module")
@@ -52,16 +52,16 @@ def train(cluster, **options):
 def test_nodes_without_the_image_are_refused(cluster):
     job = train(cluster, num_epochs=1)
     assert job.result.code and not job.folder.exists(), job.result.output
-    told = " ".join(job.result.output.split())
+    text = " ".join(job.result.output.split())
     for name in cluster.names:
-        assert name in told
-    assert "the image %s is not on this node" % IMAGE in told, told
+        assert name in text
+    assert "the image %s is not on this node" % IMAGE in text, text
 
 
 def test_an_archive_brings_the_image_to_the_nodes(cluster, brought):
     assert brought.code == 0, brought.output
-    asked = "docker image inspect --format '{{.Id}}' " + IMAGE
-    assert len({cluster.shell(name, asked) for name in cluster.names}) == 1
+    command = "docker image inspect --format '{{.Id}}' " + IMAGE
+    assert len({cluster.shell(name, command) for name in cluster.names}) == 1
     for name in cluster.names:
         assert not cluster.shell(name, "find /opt/mxcluster/cache -name '*image*'")
 
@@ -78,10 +78,10 @@ def running(cluster, job, number, playing):
     def status():
         assert playing.poll() is None, playing.output()
         counts = [len(ids.split()) for ids in containers(cluster).values()]
-        told = cluster.node("node2").run("cat %s/%s/status.json" % (JOBS, job)).stdout
-        parts = json.loads(told)["processes"] if told else []
+        text = cluster.node("node2").run("cat %s/%s/status.json" % (JOBS, job)).stdout
+        parts = json.loads(text)["processes"] if text else []
         ready = min(counts) >= number and parts and all(part["pid"] for part in parts)
-        return json.loads(told) if ready else None
+        return json.loads(text) if ready else None
 
     return until(status, 300, lambda: playing.output() + str(containers(cluster)), pause=0.5)
 
@@ -127,6 +127,6 @@ def test_a_user_without_access_to_docker_is_refused(cluster, brought):
     finally:
         for name in cluster.names:
             cluster.shell(name, "gpasswd --add mxcluster docker")
-    told = " ".join(job.result.output.split())
-    assert job.result.code and "docker does not answer the user with id" in told, told
-    assert "add the user to the group docker" in told, told
+    text = " ".join(job.result.output.split())
+    assert job.result.code and "docker does not answer the user with id" in text, text
+    assert "add the user to the group docker" in text, text

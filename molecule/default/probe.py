@@ -16,7 +16,7 @@ def read(path):
         return b""
 
 
-def said(*argv):
+def output_of(*argv):
     """Return the output of a program."""
     return subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE).stdout.decode()
 
@@ -37,18 +37,18 @@ def main(folder):
         plan = json.loads(read(folder + "/plan.json"))
     except ValueError:  # there is no plan, or a program is just writing it
         plan = {"processes": []}
-    listened = {line.split()[3] for line in said("ss", "-Hltn").splitlines()}
+    listened = {line.split()[3] for line in output_of("ss", "-Hltn").splitlines()}
     found += [
         "port %d" % part["port"]
         for part in plan["processes"]
         if "%s:%s" % (part["address"], part["port"]) in listened
     ]
     for unit in ("mxcluster-agent@%s.service" % job, "mxcluster-firewall@%s.service" % job):
-        state = said("systemctl", "is-active", unit).strip()
+        state = output_of("systemctl", "is-active", unit).strip()
         found += ["%s is %s" % (unit, state)] if state not in ("inactive", "unknown") else []
     found += [
         "rule " + line.strip()
-        for line in said("nft", "list", "ruleset").splitlines()
+        for line in output_of("nft", "list", "ruleset").splitlines()
         if '"mxcluster %s"' % job in line
     ]
     found += ["wish"] if os.path.exists("/run/mxcluster/%s.json" % job) else []

@@ -3,7 +3,6 @@
 import pytest
 
 from tests.machine import Stopwatch
-from tests.often import seldom
 
 
 @pytest.fixture
@@ -24,10 +23,6 @@ def host(name, **variables):
         node.update(variables)
 
     return change
-
-
-def no_servers(everything):
-    everything["children"]["servers"]["hosts"] = {}
 
 
 def no_way_in(everything):
@@ -69,7 +64,7 @@ NO_WAY_IN = [
 
 
 @pytest.mark.parametrize(
-    "change, told",
+    "change, words",
     [
         (no_way_in, NO_WAY_IN),
         (
@@ -84,13 +79,6 @@ NO_WAY_IN = [
             host("node2", node_address="172.29.10.77"),
             ["node2: no interface of the node holds the address 172.29.10.77", "node_address"],
         ),
-        seldom(
-            host("node2", cluster_network="192.0.2.0/24"),
-            [
-                "node2: cluster_network=192.0.2.0/24 must hold exactly one of the node's "
-                "addresses, but holds none"
-            ],
-        ),
         (
             host("node2", cluster_network="0.0.0.0/0"),
             [
@@ -98,11 +86,9 @@ NO_WAY_IN = [
                 "but holds 172.29.10.12 and 127.0.0.1"
             ],
         ),
-        (no_servers, ["The inventory group servers has no hosts"]),
-        (host("node2", mxcluster_user="root"), ["node2", "mxcluster_user is root"]),
     ],
 )
-def test_a_broken_inventory(cluster, inventory, bare, change, told):
+def test_a_broken_inventory(cluster, inventory, bare, change, words):
     # Close the open connections. Each provision.yml writes its inventory's host keys anew.
     cluster.command("rm", "-rf", cluster.shared / "cp")
     addresses = (
@@ -119,7 +105,7 @@ def test_a_broken_inventory(cluster, inventory, bare, change, told):
         cluster.shell("node2", script % "del")
     assert result.code != 0, result.output
     text = " ".join(result.output.split())
-    assert not [part for part in told if cluster.here(part) not in text], result.output
+    assert not [part for part in words if cluster.here(part) not in text], result.output
     assert watch.within(30)
 
 

@@ -82,9 +82,9 @@ def test_what_is_installed_is_roots_and_can_be_used(cluster):
 
 
 def test_the_unit_is_one_that_systemd_understands(cluster):
-    said = cluster.node("node1").run("systemd-analyze verify mxcluster-agent@job.service")
-    assert "mxcluster" not in said.stderr, (
-        said.stderr
+    result = cluster.node("node1").run("systemd-analyze verify mxcluster-agent@job.service")
+    assert "mxcluster" not in result.stderr, (
+        result.stderr
     )  # stderr also contains messages about the system's own units
     assert (
         cluster.shell("node1", "systemctl show -p User mxcluster-agent@job.service")

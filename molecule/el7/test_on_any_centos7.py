@@ -10,12 +10,12 @@ import re
 def test_the_nodes_are_centos_7(cluster):
     """Ansible uses Python 2.7 there, and its facts report CentOS 7.9."""
     inventories = cluster.playbook("")[1:5]
-    said = cluster.command(
+    answer = cluster.command(
         "ansible", *inventories, "all", "-m", "setup", "-a", "gather_subset=distribution,pkg_mgr"
     )
     answers = [
         text.split("=> ", 1)[1]
-        for text in re.split(r"\n(?=\w+ \| )", said.output)
+        for text in re.split(r"\n(?=\w+ \| )", answer.output)
         if "=> {" in text
     ]
     facts = [json.loads(text)["ansible_facts"] for text in answers]
@@ -27,7 +27,7 @@ def test_the_nodes_are_centos_7(cluster):
             one["discovered_interpreter_python"],
         )
         for one in facts
-    } == {("CentOS", "7.9", "yum", "/usr/bin/python")}, said.output
+    } == {("CentOS", "7.9", "yum", "/usr/bin/python")}, answer.output
     assert (
         cluster.shell("gpu1", "/usr/bin/python -c 'import sys; print(sys.version_info[:2])'")
         == "(2, 7)"
@@ -49,8 +49,8 @@ def test_mxnet_runs_on_its_python(cluster):
             "/opt/mxcluster/env/bin/python -c "
             "'import sys, mxnet; print(sys.version_info[:2], mxnet.__version__)'"
         )
-        said = cluster.shell(name, ask, "mxcluster")
-        assert said.splitlines()[-1] == "(3, 6) 1.2.1"
+        answer = cluster.shell(name, ask, "mxcluster")
+        assert answer.splitlines()[-1] == "(3, 6) 1.2.1"
 
 
 def test_a_second_run_changes_nothing_and_the_cluster_trains(cluster):

@@ -77,8 +77,8 @@ def first_node(cluster, job):
 
 def evidence(cluster, engine, job, started):
     """Return what the playbook, the job and the batch system tell."""
-    asked = "%s; tail -n 40 %s/%s/batch.log" % (engine["jobs"], JOBS, job)
-    return started.output() + cluster.node("node1").run(asked).stdout
+    command = "%s; tail -n 40 %s/%s/batch.log" % (engine["jobs"], JOBS, job)
+    return started.output() + cluster.node("node1").run(command).stdout
 
 
 def begun(cluster, engine, job, started):
@@ -109,11 +109,6 @@ def struck(cluster, engine, action, **knobs):
     return output, json.loads((cluster.runs / job / "verdict.json").read_text())
 
 
-def processes(cluster, names):
-    """Return the processes of the training user on the nodes, as text."""
-    return "".join(cluster.node(name).run("pgrep -u mxcluster -a").stdout for name in names)
-
-
 def nothing_is_left(cluster, engine):
     """Wait for the end of all processes and jobs.
 
@@ -121,7 +116,7 @@ def nothing_is_left(cluster, engine):
     """
 
     def left():
-        return processes(cluster, cluster.names) + cluster.shell("node1", engine["jobs"])
+        return cluster.processes() + cluster.shell("node1", engine["jobs"])
 
     until(lambda: not left(), 60, left, pause=0.5)
 
@@ -225,8 +220,8 @@ def test_the_launch_line_requests_a_node_for_each_worker(cluster, engine, tmp_pa
     )
     assert done.returncode == 5, done.stdout.decode()
     logs = [path.read_text() for path in sorted(cluster.runs.glob("*/nodes/*/worker-*.log"))]
-    heard = [log for log in logs if "HEARD [\"it's\", 'fail'] a b 2" in log]
-    assert len(heard) == 2, done.stdout.decode()
+    arrived = [log for log in logs if "HEARD [\"it's\", 'fail'] a b 2" in log]
+    assert len(arrived) == 2, done.stdout.decode()
 
 
 def test_a_folder_that_the_nodes_do_not_share_is_named(cluster, engine):
@@ -359,5 +354,5 @@ def test_z_a_node_is_gone(cluster, engine):
     reason = verdict["first_failure"]["reason"]
     assert reason.startswith(gone[0] + " is gone: it has not answered since"), output
     others = set(cluster.names) - set(gone)
-    until(lambda: not processes(cluster, others), evidence=lambda: processes(cluster, others))
+    until(lambda: not cluster.processes(others), evidence=lambda: cluster.processes(others))
     subprocess.run(["docker", "start", cluster.container(gone[0])], check=True)

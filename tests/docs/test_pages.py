@@ -90,6 +90,7 @@ def test_commands_exist(path):
         "docs/development.md",
         "docs/benchmarks.md",
         "docs/recipes.md",
+        "docs/recipes-nodes.md",
         "CONTRIBUTING.md",
     ],
 )
@@ -99,6 +100,8 @@ def test_named_files_exist(name):
     missing = set(pages.missing_files((PROJECT / name).read_text(), tracked))
     # launch.py belongs to MXNet; the others are examples.
     examples = {
+        "playbooks/space.yml",
+        "space.yml",
         "python/mxcluster/training/kvstore/dcasync.py",
         "roles/mxnet/tasks/system_<family>.yml",
     }

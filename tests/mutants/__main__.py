@@ -99,20 +99,20 @@ def tests_of(number, folder):
 
 def ask(clone, folder, names):
     """Print for each fault the test that detects it."""
-    missed, asked = [], 0
+    missed, count = [], 0
     for number, fault in enumerate(MUTANTS):
         if names and not any(name in fault["name"] for name in names):
             continue
-        asked, began = asked + 1, time.monotonic()
+        count, began = count + 1, time.monotonic()
         tests = tests_of(number, folder) or fault.get("tests", "").split()
-        told = seen_by(clone, fault, tests) if tests else "MISSED: no test runs it"
-        if not told.startswith("seen"):
+        outcome = seen_by(clone, fault, tests) if tests else "MISSED: no test runs it"
+        if not outcome.startswith("seen"):
             missed.append(fault["name"])
         print(
-            "%2d %-110s %4.0f s  %s" % (number, fault["name"], time.monotonic() - began, told),
+            "%2d %-110s %4.0f s  %s" % (number, fault["name"], time.monotonic() - began, outcome),
             flush=True,
         )
-    print("%d of %d missed%s" % (len(missed), asked, "".join("\n    " + name for name in missed)))
+    print("%d of %d missed%s" % (len(missed), count, "".join("\n    " + name for name in missed)))
 
 
 def seen_by(clone, fault, tests):

@@ -136,9 +136,10 @@ class Project:
             "LC_ALL": "C.UTF-8",
             **self.environment,
         }
-        # pip's package index is a setting of this machine.
+        # pip's package index is a setting of this machine. tests/startup reads pytest's variable.
+        inherited = ("PIP_", "PYTEST_CURRENT_TEST")
         environment.update(
-            {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+            {name: value for name, value in os.environ.items() if name.startswith(inherited)}
         )
         return subprocess.Popen(
             ["ansible-playbook", *map(str, arguments)],
@@ -199,10 +200,10 @@ class Project:
         """Return the names of the run folders."""
         return sorted(path.name for path in (self.path / "runs").glob("*"))
 
-    def processes(self, asked=False):
+    def processes(self, answering=False):
         """Return {pid: command line} of this copy's jobs.
 
-        With `asked`, return the programs that answer a controller instead.
+        With `answering`, return the programs that answer a controller instead.
         """
         found = {}
         for process in pathlib.Path("/proc").glob("[0-9]*"):
@@ -212,7 +213,7 @@ class Project:
                 )
                 if str(self.path) in command and any(
                     " -m mxcluster." + part in command
-                    for part in (("entry",) if asked else OF_JOBS)
+                    for part in (("entry",) if answering else OF_JOBS)
                 ):
                     found[int(process.name)] = command
             except OSError:  # the process has ended
@@ -239,8 +240,8 @@ class Project:
         until(lambda: not self.processes(), 120, self.processes)
         if not leased:
             for path in [folder / "status.json" for folder in self.folders()]:
-                told = json.loads(path.read_text()) if path.exists() else {}
-                assert told.get("reason") != "lease" or told["ended"] < began, told
+                status = json.loads(path.read_text()) if path.exists() else {}
+                assert status.get("reason") != "lease" or status["ended"] < began, status
 
     def outlast(self, job, seconds):
         """Wait until the lease of a job is `seconds` old, and its agents have looked since.
@@ -411,10 +412,10 @@ def play(tmp_path):
         )
         assert os.listdir(str(tmp_path / "tmp")) == [], "leftover temporary files"
         assert b"{" in done.stdout, "exit status %d, see stderr" % done.returncode
-        told = json.loads(done.stdout.decode()[done.stdout.decode().index("{") :])
+        answer = json.loads(done.stdout.decode()[done.stdout.decode().index("{") :])
         results = {
             task["task"]["name"]: task["hosts"]["one"]
-            for ran in told["plays"]
+            for ran in answer["plays"]
             for task in ran["tasks"]
             if "one" in task["hosts"]
         }

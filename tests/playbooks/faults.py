@@ -26,7 +26,7 @@ CUT = 10.0  # seconds until a server without answers is detected: twice heartbea
 PORTS = (NET + ".11", NET + ".12", NET + ".13")
 
 
-class Fault(collections.namedtuple("Fault", "strike cause words options seconds kvs alike")):
+class Fault(collections.namedtuple("Fault", "strike cause words options seconds kvs")):
     """One kind of fault.
 
     Attributes:
@@ -38,23 +38,23 @@ class Fault(collections.namedtuple("Fault", "strike cause words options seconds 
         options: the options of train.yml.
         seconds: the maximum time until no process runs, on a quiet machine.
         kvs: the schemes under which the fault can happen.
-        alike: whether the agent treats it like the same fault of another role. Then only the soak
-            runs it.
     """
 
-    def __new__(cls, strike, cause, words, seconds=QUICK, kvs=KVS, alike=False, **options):
-        return super().__new__(cls, strike, cause, words, options, seconds, kvs, alike)
+    def __new__(cls, strike, cause, words, seconds=QUICK, kvs=KVS, **options):
+        return super().__new__(cls, strike, cause, words, options, seconds, kvs)
 
 
-def signalled(host, role, signum):
-    """Return a strike that signals the first process of a role on a host, or the host's agent."""
+def signalled(host, role, signum, *words):
+    """Return a fault: a signal ends the first process of a role on a host, or the host's agent.
+
+    Args: `words` of the report, by default the name of the signal.
+    """
 
     def strike(job):
-        os.kill(
-            job.agent(host) if role == "agent" else job.pid(job.first(host, role)["name"]), signum
-        )
+        is_agent = role == "agent"
+        os.kill(job.agent(host) if is_agent else job.pid(job.first(host, role)["name"]), signum)
 
-    return strike
+    return Fault(strike, (host, role), words or [signum.name])
 
 
 def killed_in_an_update(job):
@@ -76,100 +76,51 @@ def fill_the_disk(job):
     fill(job.folders / "node2")
 
 
+SEPARATE = ("dist_sync", "dist_gsync")  # with the others no worker waits for a finished worker
+RAISING, HANGING = (["faulty_optimizers:" + name] for name in ("Raising", "Hanging"))
+WAIT = {"seconds": 8 + QUICK}
+WORKER, SERVER = ("node2", "worker"), (None, "server")
+# An option `fault` is the fault that the script scripts/faulty.py causes.
 FAULTS = {
-    "worker exits": Fault(
-        None,
-        ("node2", "worker"),
-        ["exited with status 1", "out of luck"],
-        fault="exits",
-        alike=True,
-    ),
-    "worker killed": Fault(
-        signalled("node2", "worker", signal.SIGKILL), ("node2", "worker"), ["SIGKILL"]
-    ),
-    "worker held": Fault(
-        signalled("node2", "worker", signal.SIGSTOP),
-        ("node2", "worker"),
-        ["SIGSTOP"],
-        alike=True,
-    ),
-    "server killed": Fault(
-        signalled("node2", "server", signal.SIGKILL),
-        ("node2", "server"),
-        ["SIGKILL"],
-        alike=True,
-    ),
+    "worker exits": Fault(None, WORKER, ["exited with status 1", "out of luck"], fault="exits"),
+    "worker killed": signalled("node2", "worker", signal.SIGKILL),
+    "worker held": signalled("node2", "worker", signal.SIGSTOP),
+    "server killed": signalled("node2", "server", signal.SIGKILL),
     "server killed in an update": Fault(
         killed_in_an_update,
-        (None, "server"),
+        SERVER,
         ["SIGKILL"],
         kvs=("dist_gsync",),
         fault="updater hangs",
-        server_classes=["faulty_optimizers:Hanging"],
+        server_classes=HANGING,
     ),
-    "server held": Fault(
-        signalled("node2", "server", signal.SIGSTOP),
-        ("node2", "server"),
-        ["SIGSTOP"],
-        alike=True,
-    ),
-    "scheduler killed": Fault(
-        signalled("node1", "scheduler", signal.SIGKILL),
-        ("node1", "scheduler"),
-        ["SIGKILL"],
-        alike=True,
-    ),
-    "scheduler held": Fault(
-        signalled("node1", "scheduler", signal.SIGSTOP), ("node1", "scheduler"), ["SIGSTOP"]
-    ),
-    "agent killed": Fault(
-        signalled("node2", "agent", signal.SIGKILL), ("node2", "agent"), ["agent", "killed"]
-    ),
+    "server held": signalled("node2", "server", signal.SIGSTOP),
+    "scheduler killed": signalled("node1", "scheduler", signal.SIGKILL),
+    "scheduler held": signalled("node1", "scheduler", signal.SIGSTOP),
+    "agent killed": signalled("node2", "agent", signal.SIGKILL, "agent", "killed"),
+    "agent ended": signalled("node2", "agent", signal.SIGTERM, "was shut down", "SIGTERM"),
     "updater raises": Fault(
-        None,
-        (None, "server"),
-        ["updater", "had enough"],
-        fault="updater raises",
-        server_classes=["faulty_optimizers:Raising"],
+        None, SERVER, ["updater", "had enough"], fault="updater raises", server_classes=RAISING
     ),
     "updater hangs": Fault(
         None,
-        (None, "server"),
+        SERVER,
         ["has not returned"],
-        seconds=8 + QUICK,
         fault="updater hangs",
-        server_classes=["faulty_optimizers:Hanging"],
+        server_classes=HANGING,
         stall_timeout=8,
+        **WAIT,
     ),
     "worker never starts": Fault(
-        None,
-        ("node2", "worker"),
-        ["start_timeout"],
-        seconds=8 + QUICK,
-        fault="never starts",
-        start_timeout=8,
+        None, WORKER, ["start_timeout"], fault="never starts", start_timeout=8, **WAIT
     ),
-    "worker hangs": Fault(
-        None,
-        ("node2", "worker"),
-        ["no progress"],
-        seconds=8 + QUICK,
-        fault="hangs",
-        stall_timeout=8,
-    ),
-    # With dist_ssync and dist_async no worker waits for a finished worker.
-    "unequal batches": Fault(
-        None,
-        ("node2", "worker"),
-        ["unequal"],
-        kvs=("dist_sync", "dist_gsync"),
-        fault="has fewer batches",
-    ),
+    "worker hangs": Fault(None, WORKER, ["no progress"], fault="hangs", stall_timeout=8, **WAIT),
+    "unequal batches": Fault(None, WORKER, ["unequal"], kvs=SEPARATE, fault="has fewer batches"),
     "key left out": Fault(
         None,
-        ("node2", "worker"),
+        WORKER,
         ["has pushed the key 4 31 times", "worker-0 has pushed that key 32 times"],
-        kvs=("dist_sync", "dist_gsync"),
+        kvs=SEPARATE,
         fault="leaves out a key",
     ),
     "loss becomes NaN": Fault(
@@ -177,64 +128,38 @@ FAULTS = {
     ),
     "disk full": Fault(fill_the_disk, ("node2", None), ["No space left"], small_disk=True),
     "port taken": Fault("hog", ("node2", None), ["bind failed"]),
-    "agent ended": Fault(
-        signalled("node2", "agent", signal.SIGTERM),
-        ("node2", "agent"),
-        ["was shut down", "SIGTERM"],
-    ),
 }
 
 
-def cut(source, target, name=None):
-    """Return a strike that drops packets from one node to a process of another node.
+def cut(source, target, name=None, seconds=QUICK, words=()):
+    """Return a fault: the packets from one node to a process of another node are dropped.
 
-    Without a name it drops packets to all processes of that node.
+    Without a name the packets to all processes of that node are.
     """
 
     def strike(job):
         parts = [part for part in job.plan(target)["processes"] if name in (None, part["name"])]
         job.wires.cut(source, target, "{ %s }" % ", ".join(str(part["port"]) for part in parts))
 
-    return strike
+    words = words or ["%s gets no answer from %s (%s at" % (source, target, name)]
+    return Fault(strike, (source, "agent"), words, seconds)
 
 
 # These faults need root and two nodes with a network between them. They do not affect ssh.
 NETWORK = {
-    "network cut": Fault(
-        cut("node2", "node1"),
-        ("node2", "agent"),
-        [
+    "network cut": cut(
+        "node2",
+        "node1",
+        words=[
             "the network between the nodes failed before any process",
             "node2 gets no answer from node1 (scheduler-0 at 10.203.0.1:9191, ",
         ],
     ),
-    "network cut from worker to server": Fault(
-        cut("node2", "node1", "server-0"),
-        ("node2", "agent"),
-        ["node2 gets no answer from node1 (server-0 at"],
-        seconds=CUT + QUICK,
-    ),
-    "network cut from server to worker": Fault(
-        cut("node2", "node1", "worker-0"),
-        ("node2", "agent"),
-        ["node2 gets no answer from node1 (worker-0 at"],
-        seconds=CUT + QUICK,
-    ),
-    "network cut from worker to scheduler": Fault(
-        cut("node2", "node1", "scheduler-0"),
-        ("node2", "agent"),
-        ["node2 gets no answer from node1 (scheduler-0 at"],
-    ),
-    "network cut from scheduler to worker": Fault(
-        cut("node1", "node2", "worker-1"),
-        ("node1", "agent"),
-        ["node1 gets no answer from node2 (worker-1 at"],
-    ),
-    "network cut from scheduler to server": Fault(
-        cut("node1", "node2", "server-1"),
-        ("node1", "agent"),
-        ["node1 gets no answer from node2 (server-1 at"],
-    ),
+    "network cut from worker to server": cut("node2", "node1", "server-0", CUT + QUICK),
+    "network cut from server to worker": cut("node2", "node1", "worker-0", CUT + QUICK),
+    "network cut from worker to scheduler": cut("node2", "node1", "scheduler-0"),
+    "network cut from scheduler to worker": cut("node1", "node2", "worker-1"),
+    "network cut from scheduler to server": cut("node1", "node2", "server-1"),
 }
 # The same faults for mxcluster's own training program, after its first checkpoint.
 TO_SAVING = {
@@ -427,12 +352,12 @@ def suffer(project, name, kv, job, faults=FAULTS, wires=None):
         check(struck)
     finally:
         struck.close()
-    told = "%s, %s: gone after %.1f s, ansible-playbook back after %.1f s, slowness %.2f" % (
+    summary = "%s, %s: gone after %.1f s, ansible-playbook back after %.1f s, slowness %.2f" % (
         *(name, kv, gone, ended),
         watch.slowness,
     )
-    assert gone <= struck.fault.seconds * watch.slowness, "%s\n%s" % (told, struck.evidence())
-    print("fault: " + told, flush=True)
+    assert gone <= struck.fault.seconds * watch.slowness, "%s\n%s" % (summary, struck.evidence())
+    print("fault: " + summary, flush=True)
     return gone, ended
 
 

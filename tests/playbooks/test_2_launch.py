@@ -1,14 +1,11 @@
-"""`mxcluster launch` runs a script on the local inventory, as MXNet's launch.py does."""
+"""`mxcluster launch` runs a script on the local inventory, as MXNet's launch.py does.
 
-import json
+molecule/default runs it over ssh and mpirun, and checks the exit status of a failed script.
+"""
+
 import os
 import subprocess
 import sys
-
-import pytest
-
-from mxcluster import schemes
-from tests.often import seldom
 
 SCRIPT = """
 import os, sys
@@ -21,8 +18,6 @@ kv.push(0, mx.nd.ones(2))
 out = mx.nd.zeros(2)
 kv.pull(0, out)
 print("SUM", out.asnumpy().tolist(), flush=True)
-if "fail" in sys.argv and os.environ["MXCLUSTER_INDEX"] == "1":
-    sys.exit(7)
 kv._barrier()
 """
 
@@ -49,7 +44,7 @@ def launch(project, folder, *words, **variables):
     return done.returncode, done.stdout.decode(errors="replace")
 
 
-def test_words_variables_and_exit_statuses_arrive(project, tmp_path):
+def test_words_and_variables_arrive(project, tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     before = set(project.jobs())
     line = ["-n", "3", "-s", "2", "--launcher", "local", "--env", "BOTH"]
@@ -73,26 +68,7 @@ def test_words_variables_and_exit_statuses_arrive(project, tmp_path):
         *("node1", "node3", "node4")
     ]
     assert "export MODE=server" in (nodes / "node1" / "server-0.env").read_text()
-
-    code, output = launch(project, tmp_path, *line, "fail", BOTH="x")
-    assert code == 7 and "worker 1 on" in output and "exited with status 7" in output, output
     assert not list(project.tmp.iterdir())
-    project.wait_for_nothing_left()
-
-
-@pytest.mark.parametrize(
-    "kv",
-    [
-        seldom(scheme.name)  # the test before trains with this launcher, too
-        for scheme in schemes.SCHEMES
-        if scheme.is_distributed
-    ],
-)
-def test_the_schemes_train_with_the_local_launcher(project, kv):
-    result, run = project.train(launcher="local", kv=kv, num_epochs=20, job_id="local-" + kv)
-    assert result.code == 0, result.output
-    verdict = json.loads((run / "verdict.json").read_text())
-    assert verdict["ok"] and verdict["accuracy"] >= 0.95, verdict
     project.wait_for_nothing_left()
 
 

@@ -138,8 +138,8 @@ class Chain:
             )
             (ready / "plan.json").write_text(json.dumps(dict(plan.encode(), job=job)))
             (ready / "verdict.json").write_text(json.dumps(dict(verdict, job=job)))
-        for name, wanted in (("fail-", fails), ("train-", trains)):
-            if wanted:
+        for name, is_set in (("fail-", fails), ("train-", trains)):
+            if is_set:
                 (self.path / (name + job)).write_text("")
 
     def start(self, *arguments, **streams):
@@ -323,20 +323,20 @@ def test_output_of_an_attempt_comes_at_once(chain):
 
 def test_on_a_terminal_an_attempt_has_colours_and_one_live_line(chain):
     chain.attempt("mine-r1", OK, trains=True)
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-    process = chain.start(stdout=theirs, stderr=theirs)
-    os.close(theirs)
+    screen, terminal = pty.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+    process = chain.start(stdout=terminal, stderr=terminal)
+    os.close(terminal)
     output = b""
     while True:
-        assert select.select([ours], [], [], PATIENCE)[0], output
+        assert select.select([screen], [], [], PATIENCE)[0], output
         try:
-            output += os.read(ours, 65536)
+            output += os.read(screen, 65536)
         except OSError:  # EIO: the command has ended
             break
         if output.count(b"\rgsync  epoch 2/9") > 5:  # the last version may not be whole yet
             (chain.path / "train-mine-r1").unlink(missing_ok=True)
-    os.close(ours)
+    os.close(screen)
     assert process.wait(PATIENCE) == 0, output
     line = output.decode().split("TASK [Train]")[2].split("TASK [")[0]
     versions = re.findall(r"\r(gsync  epoch 2/9[^\r\n]*)\x1b\[K", line)

@@ -31,11 +31,7 @@ def test_a_job_that_lost_a_worker_is_resumed_with_others(project):
     output = project.finish(process)  # a death that nobody notices ends the job after 300 s
     project.wait_for_nothing_left()
     assert process.returncode != 0 and "SIGKILL" in output, output
-    verdict = json.loads((project.path / "runs" / "cut" / "verdict.json").read_text())
-    failure = verdict["first_failure"]
-    assert not verdict["ok"] and "SIGKILL" in failure["reason"], failure
-    assert (failure["host"], failure["name"]) == ("node3", worker["name"]), failure
-    assert any("epoch" in line for line in failure["log"]) and failure["log"][-1] in output, failure
+    check_verdict(project, worker["name"], output)
     kept = project.path / "runs" / "cut" / "checkpoints"
     epochs = sorted(int(path.name[4:8]) for path in kept.glob("mlp-*.params"))
     whole = sorted(int(path.name[4:8]) for path in kept.glob("mlp-????.json"))
@@ -77,7 +73,16 @@ def test_a_job_that_lost_a_worker_is_resumed_with_others(project):
     )
 
 
-def test_a_job_whose_controller_was_killed_is_resumed_at_once_and_later(project):
+def check_verdict(project, worker, output):
+    """Check that the verdict of the job cut names the killed worker, with its last words."""
+    verdict = json.loads((project.path / "runs" / "cut" / "verdict.json").read_text())
+    failure = verdict["first_failure"]
+    assert not verdict["ok"] and "SIGKILL" in failure["reason"], failure
+    assert (failure["host"], failure["name"]) == ("node3", worker), failure
+    assert any("epoch" in line for line in failure["log"]) and failure["log"][-1] in output, failure
+
+
+def test_a_job_whose_controller_was_killed_is_resumed_at_once(project):
     """SIGKILL leaves no verdict, and the old job runs until its lease ends, on its ports."""
     options = {
         "kv": "dist_gsync",
@@ -98,17 +103,15 @@ def test_a_job_whose_controller_was_killed_is_resumed_at_once_and_later(project)
     project.until(process, lambda: saved() and saved().epoch >= 3)
     end(process)
     epoch = saved().epoch
-    knobs = {"resume": "orphan", "num_epochs": epoch + 1, "num_workers": 2}
-    result, run = project.train(job_id="at-once", **knobs)
+    result, run = project.train(
+        job_id="at-once", resume="orphan", num_epochs=epoch + 1, num_workers=2
+    )
     assert result.code == 0, result.output
     assert "after epoch %d" % epoch in result.output and "skipped: " not in result.output
     plan = json.loads((run / "plan.json").read_text())
     assert (plan["options"]["kv"], plan["options"]["lr"]) == ("dist_gsync", 0.03)
     project.wait_for_nothing_left(leased=True)
     assert project.status("orphan", "node2")["reason"] == "lease"
-
-    result, run = project.train(job_id="later", **knobs)
-    assert result.code == 0 and "after epoch %d" % epoch in result.output, result.output
     assert (run / "checkpoints" / ("mlp-%04d.json" % (epoch + 1))).exists()
 
 

@@ -1,19 +1,13 @@
 """train.yml trains on the local inventory with real MXNet."""
 
-import contextlib
 import json
 import os
-import pathlib
 import signal
 
 import pytest
 
-from mxcluster.node import processes
 from tests.often import seldom
 from tests.playbooks.conftest import end
-from tests.waiting import until
-
-SCRIPTS = pathlib.Path(__file__).parents[1] / "training" / "scripts"
 
 
 def verdict_of(result, run):
@@ -85,8 +79,8 @@ def test_batch_sizes_follow_a_slow_host_and_a_resumed_job_keeps_them(project):
     ]
     assert sizes and sum(sizes[-1]) == 64 and 44 <= sizes[-1][0] <= 52, sizes
     assert any("b %d/%d" % tuple(each) in result.output for each in sizes), result.output
-    told = "emulated slowness: the program slows down worker 1 by the factor 3 and 32 samples take"
-    assert result.output.count(told) >= 2, "neither the plan nor the verdict may hide it"
+    words = "emulated slowness: the program slows down worker 1 by the factor 3 and 32 samples take"
+    assert result.output.count(words) >= 2, "neither the plan nor the verdict may hide it"
     assert "Batch sizes" in (run / "report.html").read_text()
     result, again = project.train(
         "-i",
@@ -98,61 +92,6 @@ def test_batch_sizes_follow_a_slow_host_and_a_resumed_job_keeps_them(project):
     assert result.code == 0, result.output
     plan = json.loads((again / "plan.json").read_text())
     assert plan["balance"]["sizes"] == sizes[-1] and plan["options"]["balance"] == "batch"
-
-
-def test_a_users_script_gets_the_real_store_and_its_arguments(pair):
-    arguments = [
-        "gluon",
-        "dist_gsync",
-        "20",
-        "worker",
-        'params={"learning_rate": 0.1}',
-        "hidden=16",
-        "seed=0",
-        "pause=0",
-        "mult=",
-        "schedule=",
-        "delay=",
-        "note=two  words, a 'quote', a \"double\" and $HOME",
-    ]
-    result, run = pair.train(
-        kv="dist_gsync", script=str(SCRIPTS / "small_training.py"), script_args=arguments
-    )
-    assert result.code == 0, result.output
-    plan = json.loads((run / "plan.json").read_text())
-    assert plan["options"]["script_args"] == arguments
-    assert all(
-        process["command"][-len(arguments) :] == arguments
-        for process in plan["processes"]
-        if process["role"] == "worker"
-    )
-    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    assert {event["group"] for event in events if event["event"] == "gsync"} == {0, 1}, (
-        "the script trained with another store"
-    )
-
-
-@pytest.mark.soak  # test_2_launch.py gives such words, and test_2_scripts.py files beside a script
-def test_arguments_reach_a_script_as_they_were_written(pair, tmp_path):
-    script = tmp_path / "mine" / "print_arguments.py"
-    script.parent.mkdir()
-    script.write_text("import json, sys, beside\nprint('ARGUMENTS ' + json.dumps(sys.argv[1:]))\n")
-    (script.parent / "beside.py").write_text("import mxnet\n")
-    arguments = [
-        "two  words",
-        'it\'s "quoted"',
-        "{{ braces }}",
-        "$HOME *",
-        "",
-        "\u00e9",
-        "True",
-        "1",
-    ]
-    arguments.remove("{{ braces }}")  # Ansible's own syntax
-    result, run = pair.train(kv="local", script=str(script), script_args=arguments)
-    assert result.code == 0, result.output
-    log = (run / "nodes" / "node1" / "worker-0.log").read_text()
-    assert json.loads(log.split("ARGUMENTS ")[1].splitlines()[0]) == arguments
 
 
 def test_every_worker_trains_its_share(project, tmp_path):
@@ -173,21 +112,6 @@ def test_every_worker_trains_its_share(project, tmp_path):
     # each group of two.
     assert [starts[index]["samples_in_share"] for index in range(4)] == [144, 143, 575, 575]
     assert [starts[index]["batches"] for index in range(4)] == [5, 5, 18, 18]
-
-
-@pytest.mark.soak  # test_2_resume.py resumes more
-def test_a_saved_model_is_gone_on_from(project):
-    few = {"kv": "dist_sync", "num_workers": 2, "num_servers": 1}
-    result, run = project.train(num_epochs=8, savemodel="true", **few)
-    assert result.code == 0 and (run / "checkpoints" / "mlp-0008.params").exists(), result.output
-    result, after = project.train(num_epochs=9, model_load_epoch=8, model_load_job=run.name, **few)
-    epochs = [
-        event
-        for event in map(json.loads, (after / "events.jsonl").read_text().splitlines())
-        if event["event"] == "epoch"
-    ]
-    assert result.code == 0 and {event["epoch"] for event in epochs} == {8}, result.output
-    assert min(event["accuracy"] for event in epochs) > 0.9, epochs
 
 
 def start_a_long_job(project, kv, job, **options):
@@ -289,38 +213,3 @@ def test_after_control_c_the_lease_ends_everything(project):
     assert "LEFT      job interrupted, which still runs on its nodes" in output, output
     assert "attach    ansible-playbook train.yml -e attach=interrupted" in output, output
     ended_by_lease(project, "interrupted")
-
-
-@pytest.mark.parametrize(
-    "signum",
-    [
-        signal.SIGHUP,
-        signal.SIGTERM,
-        signal.SIGKILL,
-    ],
-    ids=lambda signum: signum.name,
-)
-@pytest.mark.soak  # the two tests before interrupt, stop and kill all processes of a controller
-def test_a_controller_whose_main_process_ends_renews_no_lease(project, signum):
-    """A signal to one process leaves the forks of ansible-playbook, which poll the nodes."""
-    process = start_a_long_job(project, "dist_gsync", "headless-%s" % signum.name.lower(), lease=2)
-    os.kill(process.pid, signum)
-    try:
-        process.wait(timeout=60)
-        ended_by_lease(project, "headless-%s" % signum.name.lower())
-        until(lambda: not forks(process.pid), evidence=lambda: forks(process.pid))
-    finally:
-        with contextlib.suppress(
-            ProcessLookupError
-        ):  # a remaining fork would keep the job and the pipe
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def forks(leader):
-    """Return {pid: command line} of the running processes in the session of an ansible-playbook."""
-    return {
-        line.pid: processes.command_name(line.pid)
-        for line in processes.table()
-        if line.session == leader and line.state not in processes.DEAD
-    }

@@ -4,10 +4,8 @@ import json
 import os
 import signal
 
-import pytest
-
 from mxcluster import checkpoints
-from tests.playbooks.conftest import NET, end
+from tests.playbooks.conftest import NET
 
 LONG = {
     "kv": "dist_gsync",
@@ -42,60 +40,17 @@ def whole_checkpoint(project, process, run, after=0):
 
 def kill(project, job, host, role):
     """Kill a process of a role, or the agent."""
-    told = project.status(job, host)
+    status = project.status(job, host)
     pid = (
-        told["agent"]["pid"]
+        status["agent"]["pid"]
         if role == "agent"
-        else next(part["pid"] for part in told["processes"] if part["role"] == role)
+        else next(part["pid"] for part in status["processes"] if part["role"] == role)
     )
     os.kill(pid, signal.SIGKILL)
 
 
 def verdict(run):
     return json.loads((run / "verdict.json").read_text())
-
-
-@pytest.mark.soak
-def test_they_come_while_the_job_runs_and_outlive_the_controller(project):
-    process, run, first = start(project, job_id="watched", num_workers=4)
-    whole_checkpoint(project, process, run, after=first)
-    assert project.status("watched", "node1")["state"] == "running"
-    assert (run / "plan.json").exists() and not (run / "verdict.json").exists()
-    end(process)
-    project.wait_for_nothing_left(leased=True)
-    found, _ = checkpoints.last_complete(str(run / "checkpoints"), "mlp")
-
-    result = project.run("train.yml", "-e", "attach=watched")
-    assert result.code != 0 and "the lease ran out" in result.output, result.output
-    whole, problems = checkpoints.last_complete(str(run / "checkpoints"), "mlp")
-    assert whole.epoch >= found.epoch and (run / "nodes" / "node4" / "worker-3.log").exists()
-    assert not (run / "checkpoints" / ".arriving").exists()
-    assert len(list((run / "checkpoints").glob("mlp-????.json"))) <= 4
-
-    # A node in `without` is not contacted.
-    dead = project.inventory(
-        "dead",
-        **{NET + ".14": NET + ".14\n          ansible_connection: ssh\n          ansible_port: 1"},
-    )
-    result, run = project.train(
-        "-i",
-        dead,
-        resume="watched",
-        num_epochs=whole.epoch + 2,
-        without="node4",
-        num_workers=4,
-        job_id="went-on",
-    )
-    assert (
-        result.code == 0
-        and "without node4" in result.output
-        and "num_workers=4 is too high without these hosts" in result.output
-    ), result.output
-    assert json.loads((run / "plan.json").read_text())["workers"] == 3
-    result, _ = project.train("-i", dead, kv="dist_gsync", without="node1", job_id="no-scheduler")
-    assert result.code != 0 and "leaves no host in the group scheduler" in result.output, (
-        result.output
-    )
 
 
 def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
@@ -148,13 +103,3 @@ def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
             plan["options"]["resume"] == resumed and plan["options"]["model_load_epoch"] >= epoch
         ), plan["options"]
         assert ("node2" in plan["nodes"]) == has_node2
-
-
-@pytest.mark.soak  # test_3_batch.py and test_2_restarts.py see such an end
-def test_an_error_of_the_program_is_not_tried_again(project, tmp_path):
-    options = {"kv": "dist_sync", "data": "mnist", "data_dir": str(tmp_path)}
-    result, run = project.train(savemodel=True, max_restarts=3, job_id="wrong", **options)
-    assert (
-        result.code != 0 and "RESTART   no: the cause would most likely recur" in result.output
-    ), result.output
-    assert not run.with_name("wrong-r1").exists()

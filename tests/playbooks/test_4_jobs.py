@@ -11,7 +11,7 @@ import zlib
 import pytest
 
 from mxcluster import checkpoints
-from tests.playbooks.conftest import NET, On, end
+from tests.playbooks.conftest import NET, On
 from tests.waiting import until
 
 # The script does not train and does not import MXNet, unlike servers and scheduler: several jobs
@@ -40,12 +40,12 @@ def status(project):
     """Return {job: answer of status.yml}, equal on the last line and in the file."""
     result = project.run("status.yml", "-e", "json=true")
     assert result.code == 0, result.output
-    told = json.loads(result.output.rstrip().splitlines()[-1])
+    listing = json.loads(result.output.rstrip().splitlines()[-1])
     assert (
-        told == json.loads((project.path / ".state" / "local" / "status.json").read_text())
-        and told["not_asked"] == []
+        listing == json.loads((project.path / ".state" / "local" / "status.json").read_text())
+        and listing["not_asked"] == []
     )
-    return {job["job"]: job for job in told["jobs"]}
+    return {job["job"]: job for job in listing["jobs"]}
 
 
 def folders(project, job):
@@ -55,8 +55,8 @@ def folders(project, job):
     )
 
 
-def ports_of(told):
-    return {(host, port) for host, held in told["holds"].items() for port in held["ports"]}
+def ports_of(listing):
+    return {(host, port) for host, held in listing["holds"].items() for port in held["ports"]}
 
 
 @contextlib.contextmanager
@@ -117,23 +117,23 @@ def test_jobs_beside_each_other(nodes):
         until(lambda module=module: module in " ".join(nodes.processes().values()))
     result, run = nodes.train(kv="dist_gsync", num_epochs=3, job_id="beside")
     assert result.code == 0 and json.loads((run / "verdict.json").read_text())["ok"], result.output
-    told = status(nodes)
+    listing = status(nodes)
     assert (
-        told["long"]["state"] == "running"
-        and told["long"]["detached"]
-        and told["beside"]["state"] == "done"
-    ), told
-    assert "3 of 3 workers" in told["long"]["progress"] and set(told["long"]["nodes"].values()) == {
-        "running"
-    }
+        listing["long"]["state"] == "running"
+        and listing["long"]["detached"]
+        and listing["beside"]["state"] == "done"
+    ), listing
+    assert "3 of 3 workers" in listing["long"]["progress"] and set(
+        listing["long"]["nodes"].values()
+    ) == {"running"}
     beside = {
         (process["host"], str(process["port"]))
         for process in json.loads((run / "plan.json").read_text())["processes"]
     }
     # The server is a process for each of the two groups.
-    assert len(beside) == 1 + 2 + 3 and not beside & ports_of(told["long"])
+    assert len(beside) == 1 + 2 + 3 and not beside & ports_of(listing["long"])
 
-    port = min(int(port) for _, port in ports_of(told["long"]))
+    port = min(int(port) for _, port in ports_of(listing["long"]))
     result, run = nodes.train(kv="dist_sync", root_port=port, job_id="refused")
     assert result.code != 0 and "in use by the job long" in result.output and not run.exists(), (
         result.output
@@ -150,6 +150,14 @@ def test_jobs_beside_each_other(nodes):
     assert result.code != 0 and "2 jobs are running or prepared: name a job" in result.output, (
         result.output
     )
+    stop_one_of_two(nodes)
+    result = nodes.run("stop.yml", "-e", "all=true")
+    assert result.code == 0 and "the job second has been ended" in result.output, result.output
+    nodes.wait_for_nothing_left()
+
+
+def stop_one_of_two(nodes):
+    """Check that stop.yml ends the job long, and leaves the job second alone."""
     result = nodes.run("stop.yml", "--check", "-e", "job=long")
     assert result.code == 0 and "would be ended on node1 node2 node3" in result.output, (
         result.output
@@ -157,23 +165,19 @@ def test_jobs_beside_each_other(nodes):
     for words in ("has been ended on node1 node2 node3", "had ended already"):
         result = nodes.run("stop.yml", "-e", "job=long")
         assert result.code == 0 and words in result.output, result.output
-    told = status(nodes)
-    assert (told["long"]["state"], told["second"]["state"]) == ("stopped", "running")
+    listing = status(nodes)
+    assert (listing["long"]["state"], listing["second"]["state"]) == ("stopped", "running")
     result = nodes.run("stop.yml")  # another job runs as well, perhaps of another user
     assert (
         result.code != 0
         and "give -e job=<id>, or -e all=true" in result.output
         and "second" in result.output
     ), result.output
-    assert status(nodes)["second"]["state"] == "running"
     assert not [
         line
         for line in nodes.processes().values()
         if "/jobs/" in line and line.rstrip().endswith("/long")
     ]
-    result = nodes.run("stop.yml", "-e", "all=true")
-    assert result.code == 0 and "the job second has been ended" in result.output, result.output
-    nodes.wait_for_nothing_left()
 
 
 def test_another_controller_waits_for_a_job_and_writes_its_report(nodes):
@@ -209,18 +213,6 @@ def test_a_failure_that_nobody_saw_is_told_to_whoever_attaches(nodes):
     assert result.code != 0 and "worker 2 on node3: exited with status 1" in result.output, (
         result.output
     )
-
-
-@pytest.mark.soak
-def test_one_who_attaches_may_go_without_ending_the_job(nodes):
-    detach(nodes, "left-alone", kv="dist_sync", script=nodes.script(LONG), start_timeout=0)
-    watcher = nodes.start("train.yml", "-e", "attach=left-alone")
-    nodes.until(watcher, lambda: nodes.processes(asked=True))
-    end(watcher)
-    nodes.outlast("left-alone", 2 * 10)  # twice the lease of the local inventory
-    assert status(nodes)["left-alone"]["state"] == "running"
-    assert nodes.run("stop.yml", "-e", "job=left-alone").code == 0
-    nodes.wait_for_nothing_left()
 
 
 @pytest.fixture(scope="session")
@@ -352,12 +344,12 @@ def test_of_two_that_want_the_same_ports_at_once_none_is_left_half_started(nodes
     outputs = {job: nodes.finish(racer) for job, racer in racers.items()}
     won = [job for job, racer in racers.items() if racer.returncode == 0]
     assert len(won) <= 1, outputs
-    told = status(nodes)
+    listing = status(nodes)
     for job in set(racers) - set(won):
         assert "which started first" in outputs[job] or "in use by" in outputs[job], outputs[job]
-        assert folders(nodes, job) == [] and job not in told, told.get(job)
+        assert folders(nodes, job) == [] and job not in listing, listing.get(job)
     for job in won:
-        assert set(told[job]["nodes"].values()) == {"running"}, told[job]
+        assert set(listing[job]["nodes"].values()) == {"running"}, listing[job]
         assert nodes.run("stop.yml", "-e", "job=" + job).code == 0
     nodes.wait_for_nothing_left()
 

@@ -82,13 +82,6 @@ def test_one_command_measures_groups_and_trains(unequal):
     assert "run profile.yml again" in result.output, result.output
 
 
-def test_a_script_cannot_be_measured(unequal):
-    project, arguments = unequal
-    result = project.run("profile.yml", *arguments, "-e", "script=mine.py")
-    assert result.code != 0
-    assert "-e script is a knob of train.yml, and profile.yml does not read it" in result.output
-
-
 def test_an_interrupted_measurement_names_the_job_that_goes_on(unequal):
     project, arguments = unequal
     kept = project.path / ".state" / "unequal" / "profile.json"
@@ -102,10 +95,10 @@ def test_an_interrupted_measurement_names_the_job_that_goes_on(unequal):
     os.killpg(process.pid, signal.SIGINT)
     output = project.finish(process)
     assert process.returncode == 99, output
-    told = output.split("LEFT      job cut-short, which still runs on its nodes. Its lease ends")[1]
-    assert "the job 2 to 4 s after the last poll" in told, output
-    assert "/inventory/unequal train.yml -e attach=cut-short" in told, output
-    assert "/inventory/unequal stop.yml -e job=cut-short" in told, output
+    text = output.split("LEFT      job cut-short, which still runs on its nodes. Its lease ends")[1]
+    assert "the job 2 to 4 s after the last poll" in text, output
+    assert "/inventory/unequal train.yml -e attach=cut-short" in text, output
+    assert "/inventory/unequal stop.yml -e job=cut-short" in text, output
     project.wait_for_nothing_left(leased=True)
     assert (kept.read_bytes() if kept.exists() else None) == before
 

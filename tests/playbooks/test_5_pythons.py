@@ -37,8 +37,6 @@ def test_each_node_has_the_numpy_of_its_python(project, mixed):
     assert [record["mxnet"] for record in records] == ["1.9.1", "1.9.1"]
     assert records[1]["python_version"].startswith("3.13."), records[1]
     assert [record["numpy"].split(".")[0] for record in records] == ["1", "2"], records
-    again = project.run("-i", mixed, "provision.yml")
-    assert again.code == 0 and again.output.count("changed=0") >= 2, again.output
 
 
 def test_a_job_with_both_trains(project, mixed):

@@ -46,8 +46,8 @@ def rpm(tmp_path, monkeypatch):
 def test_packages_are_asked_for_in_check_mode(play, rpm):
     rpm("")
     show = {"name": "show", "ansible.builtin.debug": {"msg": "{{ __cuda_lacking }}"}}
-    told = play(role("cuda", "ask_rpms.yml") + [show], "--check", versions_chosen=VERSIONS)
-    assert told["show"]["msg"] == ["cuda-cublas-9-2-9.2.148.1"], told
+    results = play(role("cuda", "ask_rpms.yml") + [show], "--check", versions_chosen=VERSIONS)
+    assert results["show"]["msg"] == ["cuda-cublas-9-2-9.2.148.1"], results
 
 
 # Answers as yum 3.4.3 on EL 7, where `-q check-update` prints nothing.
@@ -79,11 +79,11 @@ def test_the_missed_packages_of_a_patch_are_found(play, yum):
     show["vars"] = {"found": "{{ __cuda_updates.stdout_lines | mxcluster_updates }}"}
     tasks = role("cuda", "updates.yml") + [show]
     options = {"versions_chosen": VERSIONS, "__cuda_repo_file": yum}
-    told = play(tasks, "--check", **options)
+    results = play(tasks, "--check", **options)
     names = ["cuda-cudart-9-2.x86_64", "cuda-misc-headers-long-name-9-2.x86_64"]
-    assert told["show"]["msg"] == [100, names], told
-    told = play(tasks, **dict(options, __cuda_repo_file=yum + ".missing"))
-    assert told["show"]["msg"] == [0, []], "a foreign CUDA has no repositories to compare"
+    assert results["show"]["msg"] == [100, names], results
+    results = play(tasks, **dict(options, __cuda_repo_file=yum + ".missing"))
+    assert results["show"]["msg"] == [0, []], "a foreign CUDA has no repositories to compare"
 
 
 def test_a_repository_that_cannot_be_compared_is_named(play, yum):
@@ -101,10 +101,10 @@ def test_a_repository_that_cannot_be_compared_is_named(play, yum):
 def test_an_unsigned_rpm_is_refused_by_name_before_anything_is_installed(play, rpm):
     rpm("digests OK")
     options = {"versions_chosen": VERSIONS, "__cuda_lacking": [], "mxcluster_home": "/nowhere"}
-    told = play(role("cuda", "local_rpm.yml"), **options)
-    assert "/nowhere/cache/cuda/a.rpm has no valid signature of NVIDIA" in str(told), told
-    assert "rpm -K says: /nowhere/cache/cuda/a.rpm: digests OK" in str(told), told
-    assert "cuda : Install NVIDIA's local RPM repositories on the node" not in told
+    results = play(role("cuda", "local_rpm.yml"), **options)
+    assert "/nowhere/cache/cuda/a.rpm has no valid signature of NVIDIA" in str(results), results
+    assert "rpm -K says: /nowhere/cache/cuda/a.rpm: digests OK" in str(results), results
+    assert "cuda : Install NVIDIA's local RPM repositories on the node" not in results
 
 
 def test_files_come_to_a_folder_that_is_made(play, tmp_path):
@@ -116,10 +116,10 @@ def test_files_come_to_a_folder_that_is_made(play, tmp_path):
         "cuda_store_dir": str(tmp_path / "store"),
         "mxcluster_cache_dir": str(tmp_path / "cache"),
     }
-    told = play(role("cuda", "bring.yml"), **options)
-    assert not told["refused"] and (tmp_path / "cache/cuda/a.rpm").read_text() == "content"
-    told = play(role("cuda", "bring.yml"), **options)
-    assert not any(result["changed"] for result in told.values() if "changed" in result)
+    results = play(role("cuda", "bring.yml"), **options)
+    assert not results["refused"] and (tmp_path / "cache/cuda/a.rpm").read_text() == "content"
+    results = play(role("cuda", "bring.yml"), **options)
+    assert not any(result["changed"] for result in results.values() if "changed" in result)
 
 
 @needs.root
@@ -142,15 +142,15 @@ def test_a_library_is_installed_once(play, tmp_path, name):
         "mxcluster_home": str(tmp_path),
     }
     looked = "cuda : Report the planned installation of the library in check mode"
-    told = play(role(name), "--check", **options)
-    assert not told["refused"] and file["version"] in told[looked]["msg"], told
-    told = play(role(name), **options)
+    results = play(role(name), "--check", **options)
+    assert not results["refused"] and file["version"] in results[looked]["msg"], results
+    results = play(role(name), **options)
     mark = tmp_path / "cuda-9.2" / (".mxcluster-" + name)
-    assert not told["refused"] and mark.read_text().strip() == file["version"], told
+    assert not results["refused"] and mark.read_text().strip() == file["version"], results
     assert list((tmp_path / "cuda-9.2" / "lib64").glob("lib%s.so.*" % name))
     assert not (tmp_path / "cache" / "cuda").exists()
-    told = play(role(name), **options)
-    assert not any(result.get("changed") for task, result in told.items() if task != "refused")
+    results = play(role(name), **options)
+    assert not any(result.get("changed") for task, result in results.items() if task != "refused")
 
 
 # Stands in for Python on the nodes. The copy of a file fails if the copy to another node is running
@@ -199,7 +199,7 @@ def test_large_files_go_to_a_given_number_of_nodes_at_a_time(
     copier.chmod(0o755)
     (tmp_path / "a.file").write_text("content")
     file = {"url": (tmp_path / "a.file").as_uri(), "name": "a.file", "sha256": ""}
-    told = play(
+    results = play(
         role(name, {"cuda": "bring.yml", "mxnet": "build.yml"}[name]),
         hosts="all",
         ansible_python_interpreter=str(copier),
@@ -214,6 +214,6 @@ def test_large_files_go_to_a_given_number_of_nodes_at_a_time(
         __mxnet_carry_dir=str(tmp_path / "carry"),
         __mxnet_environment={"path": "/nowhere"},
     )
-    assert told[ROLE_COPIES[name]]["changed"] and not (tmp_path / "failed").exists(), told
-    assert bool(told["refused"]) == (name == "mxnet"), told
+    assert results[ROLE_COPIES[name]]["changed"] and not (tmp_path / "failed").exists(), results
+    assert bool(results["refused"]) == (name == "mxnet"), results
     assert name == "mxnet" or (tmp_path / "cache-two/cuda/a.file").read_text() == "content"

@@ -9,10 +9,10 @@ NODE = ("--limit", "node1,localhost")  # the nodes share one environment
 
 @pytest.mark.soak
 def test_a_script_finds_its_packages(project, tmp_path):
-    asked = ("-e", '{"mxnet_packages": ["six==1.17.0"]}')
-    built = project.run("provision.yml", *NODE, *asked)
+    packages = ("-e", '{"mxnet_packages": ["six==1.17.0"]}')
+    built = project.run("provision.yml", *NODE, *packages)
     assert built.code == 0, built.output
-    again = project.run("provision.yml", *NODE, *asked)
+    again = project.run("provision.yml", *NODE, *packages)
     assert again.code == 0 and changes(again.output)["node1"] == (0, 0), again.output
     (tmp_path / "needs_six.py").write_text(
         "import mxnet, numpy, six\nprint('SIX', six.__version__, numpy.__version__)\n"
@@ -29,12 +29,12 @@ def test_a_script_finds_its_packages(project, tmp_path):
 
 
 def test_what_has_no_wheel_or_would_replace_numpy_is_refused(project):
-    for asked, words in (
+    for packages, words in (
         ("numpy==2.0.0", "needs numpy==1."),
         (
             "this-package-is-nobodys==9.9.9",
             "pip found no wheel of this-package-is-nobodys==9.9.9 for Python",
         ),
     ):
-        refused = project.run("provision.yml", *NODE, "-e", '{"mxnet_packages": ["%s"]}' % asked)
+        refused = project.run("provision.yml", *NODE, "-e", '{"mxnet_packages": ["%s"]}' % packages)
         assert refused.code != 0 and words in " ".join(refused.output.split()), refused.output

@@ -5,7 +5,6 @@ import pwd
 
 import pytest
 
-from tests.often import seldom
 from tests.playbooks.conftest import SOURCE as PROJECT
 from tests.playbooks.conftest import role
 
@@ -17,20 +16,21 @@ def test_a_user_that_is_there_stays_as_he_is(play):
         if entry.pw_uid != 0 and entry.pw_shell != "/bin/bash"
     )
     options = dict(mxcluster_home="/opt/mxcluster", mxcluster_job_dir="/opt/mxcluster/jobs")
-    told = play(role("training_user"), "--check", mxcluster_user=name, **options)
-    assert not told["refused"] and told[
+    results = play(role("training_user"), "--check", mxcluster_user=name, **options)
+    assert not results["refused"] and results[
         "training_user : Create the account of the training user on the node"
-    ].get("skipped"), told
-    told = play(role("training_user"), "--check", mxcluster_user="nobody-of-that-name", **options)
-    assert told["training_user : Create the account of the training user on the node"]["changed"], (
-        told
+    ].get("skipped"), results
+    results = play(
+        role("training_user"), "--check", mxcluster_user="nobody-of-that-name", **options
     )
+    assert results["training_user : Create the account of the training user on the node"][
+        "changed"
+    ], results
 
 
 @pytest.mark.parametrize(
     "variables, port",
     [
-        seldom({}, 22),
         ({"ansible_port": 2201}, 2201),
         ({"ansible_port": 2201, "ssh_mesh_port": 22}, 22),
     ],
@@ -43,7 +43,7 @@ def test_the_port_among_the_nodes_is_the_controllers_unless_told(play, variables
             "ansible.builtin.import_role": {"name": "node_record", "tasks_from": "main.yml"},
         },
     ]
-    told = play(
+    results = play(
         tasks,
         "--check",
         ssh_mesh_mode="none",
@@ -52,8 +52,8 @@ def test_the_port_among_the_nodes_is_the_controllers_unless_told(play, variables
         versions_chosen={"target": "cpu", "gpus": 0, "installed": None},
         **variables,
     )
-    assert not told["refused"]
-    (diff,) = told["node_record : Write the node's record on the controller"]["diff"]
+    assert not results["refused"]
+    (diff,) = results["node_record : Write the node's record on the controller"]["diff"]
     record = json.loads(diff["after"])
     assert record["ssh"]["port"] == port
 
@@ -76,16 +76,16 @@ def test_a_given_key_ends_with_a_newline(play, tmp_path, given):
 
 
 def test_a_nodes_own_key_needs_none_on_the_controller(play, tmp_path):
-    told = play(
+    results = play(
         role("ssh_mesh", "key.yml"),
         "--check",
         mxcluster_user="nobody-of-that-name",
         mxcluster_state_dir=str(tmp_path),
     )
     assert (
-        not told["refused"]
-        and told["ssh_mesh : Install the training user's SSH key pair on the node"]["changed"]
-    ), told
+        not results["refused"]
+        and results["ssh_mesh : Install the training user's SSH key pair on the node"]["changed"]
+    ), results
 
 
 def test_check_mode_with_a_key_of_all_nodes_that_is_still_to_be_made(play, tmp_path):
@@ -96,11 +96,11 @@ def test_check_mode_with_a_key_of_all_nodes_that_is_still_to_be_made(play, tmp_p
         mxcluster_user="nobody-of-that-name",
         mxcluster_state_dir=str(tmp_path / "state"),
     )
-    told = play(key, "--check", **options)
+    results = play(key, "--check", **options)
     assert (
-        not told["refused"]
-        and told["ssh_mesh : Install the training user's SSH key pair on the node"]["changed"]
-    ), told
+        not results["refused"]
+        and results["ssh_mesh : Install the training user's SSH key pair on the node"]["changed"]
+    ), results
     (tmp_path / "state" / "ssh").mkdir(parents=True)
     (tmp_path / "state" / "ssh" / "shared.pem").write_text("the old one\n")
     show = {"name": "show", "ansible.builtin.debug": {"msg": "{{ __ssh_mesh_given_key }}"}}
@@ -113,7 +113,7 @@ def test_check_mode_with_a_key_of_all_nodes_that_is_still_to_be_made(play, tmp_p
 
 
 @pytest.mark.parametrize(
-    "hosts, options, told",
+    "hosts, options, results",
     [
         (
             "one",
@@ -124,6 +124,6 @@ def test_check_mode_with_a_key_of_all_nodes_that_is_still_to_be_made(play, tmp_p
         ("all", {"ssh_mesh_new_key": True, "ssh_mesh_mode": "shared_key"}, ""),
     ],
 )
-def test_a_new_key_is_for_all_nodes(play, hosts, options, told):
+def test_a_new_key_is_for_all_nodes(play, hosts, options, results):
     refused = play(role("ssh_mesh", "refuse.yml"), hosts=hosts, **options)["refused"]
-    assert told in refused and bool(refused) == bool(told)
+    assert results in refused and bool(refused) == bool(results)

@@ -50,7 +50,7 @@ def room(tmp_path):
     (tmp_path / "source" / "deep").mkdir()
     (tmp_path / "source" / "train.rec").write_bytes(b"x" * 3000000)
     (tmp_path / "source" / "deep" / "labels").write_text("seven\n")
-    give(tmp_path / "theirs")
+    give(tmp_path / "users")
     return tmp_path
 
 
@@ -60,7 +60,7 @@ def data(play, room):
 
     def bring(where, trainers=("one",), **variables):
         options = {"data_src": str(room / "source"), "data_dir": str(where)}
-        told = play(
+        results = play(
             role("train_job", "bring.yml"),
             mxcluster_user=variables.pop("mxcluster_user", HARMLESS),
             train_job_planned={
@@ -72,7 +72,7 @@ def data(play, room):
             },
             **variables,
         )
-        return told["train_job : Copy the training data to the node"].get("changed"), told[
+        return results["train_job : Copy the training data to the node"].get("changed"), results[
             "refused"
         ]
 
@@ -84,12 +84,12 @@ def test_nothing_of_ansibles_is_left_when_a_module_acts_as_the_user(play, room):
 
     Each poll once left 100 kB in /tmp. The fixture `play` checks the folder.
     """
-    told = play(
+    results = play(
         [
             {
                 "name": "write",
                 "mxcluster_file": {
-                    "path": str(room / "theirs" / "file"),
+                    "path": str(room / "users" / "file"),
                     "content": "",
                     "user": HARMLESS,
                 },
@@ -106,9 +106,9 @@ def test_nothing_of_ansibles_is_left_when_a_module_acts_as_the_user(play, room):
             },
         ],
     )
-    assert told["write"]["changed"] and owner(room / "theirs" / "file") == HARMLESS
-    assert told["rebuild"]["home"] == pwd.getpwnam(HARMLESS).pw_dir
-    assert "ended with status 1 and without an answer" in told["refused"], told
+    assert results["write"]["changed"] and owner(room / "users" / "file") == HARMLESS
+    assert results["rebuild"]["home"] == pwd.getpwnam(HARMLESS).pw_dir
+    assert "ended with status 1 and without an answer" in results["refused"], results
 
 
 def test_data_come_as_the_training_user(data, room):
@@ -137,7 +137,7 @@ def test_no_link_of_the_training_users_leads_root_astray(data, room, trap):
 
     A link once gave /etc to the user.
     """
-    where = room / "theirs" / "data"
+    where = room / "users" / "data"
     if trap == "data_dir":
         where.symlink_to(room / "roots")
     else:
@@ -182,18 +182,18 @@ def test_what_is_roots_own_is_refused_in_a_folder_of_anothers(play, room):
         "mxcluster_job_dir": str(room / "jobs"),
         "mxcluster_etc_dir": str(room / "etc"),
     }
-    refused = play(
-        role("training_user"), mxcluster_home=str(room / "theirs" / "home"), **variables
-    )["refused"]
+    refused = play(role("training_user"), mxcluster_home=str(room / "users" / "home"), **variables)[
+        "refused"
+    ]
     assert (
-        "non-root users can change %s" % (room / "theirs") in refused
-        and os.listdir(str(room / "theirs")) == []
+        "non-root users can change %s" % (room / "users") in refused
+        and os.listdir(str(room / "users")) == []
     )
-    (room / "link").symlink_to(room / "theirs")
+    (room / "link").symlink_to(room / "users")
     refused = play(role("training_user"), mxcluster_home=str(room / "link" / "home"), **variables)[
         "refused"
     ]
-    assert "non-root users can change %s" % (room / "theirs") in refused
+    assert "non-root users can change %s" % (room / "users") in refused
     assert (
         play(role("training_user"), mxcluster_home=str(room / "home"), **variables)["refused"] == ""
     )
@@ -202,7 +202,7 @@ def test_what_is_roots_own_is_refused_in_a_folder_of_anothers(play, room):
 def test_jobs_are_nobody_elses_to_read(play, room):
     """The mode is also corrected in folders of an earlier version, which all users could read."""
     jobs = give(room / "jobs")
-    told = play(
+    results = play(
         role("training_user"),
         mxcluster_user=HARMLESS,
         mxcluster_home=str(room / "home"),
@@ -210,7 +210,7 @@ def test_jobs_are_nobody_elses_to_read(play, room):
         mxcluster_etc_dir=str(room / "etc"),
     )
     assert (
-        not told["refused"]
+        not results["refused"]
         and mode(jobs) == 0o700
         and owner(jobs) == HARMLESS
         and mode(room / "home") == 0o755
@@ -226,10 +226,10 @@ def test_a_jobs_folder_is_removed_as_the_training_user(play, room, task):
 
     A recursive delete by root would follow links that the user exchanges meanwhile.
     """
-    job = give(give(room / "theirs" / "jobs") / "one")
-    os.chown(str(room / "theirs"), 0, 0)
+    job = give(give(room / "users" / "jobs") / "one")
+    os.chown(str(room / "users"), 0, 0)
     os.chmod(str(room / "roots"), 0o700)
-    (job / "theirs").symlink_to(room / "roots")
+    (job / "users").symlink_to(room / "roots")
     (job / "log").write_text("he can remove it")
     if task == "undo":
         tasks = [

@@ -43,6 +43,8 @@ def _locked(name, operation):
 def mxnet_environment(name):
     """Return the Environment of this name; the role mxnet builds it once in .state/tests."""
     version, python = VERSIONS[name]
+    # molecule sets variables for Ansible's own playbooks.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ANSIBLE_")}
     with _locked(name, fcntl.LOCK_EX) as home:
         result = subprocess.run(
             [
@@ -59,7 +61,7 @@ def mxnet_environment(name):
                 "mxnet_python=%s" % (find_python(python) if python else sys.executable),
             ],
             cwd=str(PROJECT),
-            env=dict(os.environ, LC_ALL="C.UTF-8"),
+            env=dict(own, LC_ALL="C.UTF-8"),
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )

@@ -143,45 +143,29 @@ def build(folder):
         contents.system("os", None, run_time()), work, centos / "os/x86_64", keys, made["centos"][0]
     )
     python = python36(folder / "python")
-    rpms.build(
-        contents.system("updates", python, None),
-        work,
-        centos / "updates/x86_64",
-        keys,
-        made["centos"][0],
-    )
-    rpms.build(
-        [contents.epel_release(made["epel"][1])],
-        work,
-        centos / "extras/x86_64",
-        keys,
-        made["centos"][0],
-    )
+    for packages, name in (
+        (contents.system("updates", python, None), "updates"),
+        ([contents.epel_release(made["epel"][1])], "extras"),
+    ):
+        rpms.build(packages, work, centos / name / "x86_64", keys, made["centos"][0])
     rpms.build(contents.others(("epel",)), work, epel / "7/x86_64", keys, made["epel"][0])
     (epel / "RPM-GPG-KEY-EPEL-7").write_text(made["epel"][1])
     (centos / "7.6.1810/updates/x86_64").mkdir(parents=True)
     for repository in (network, epel / "7/x86_64", *centos.glob("**/x86_64")):
         rpms.repository(repository)
 
-    archives = {cudnn(compute, version) for version in CUDA} | set(
-        runfiles(compute, folder / "stubs-9.2")
-    )
+    archives = {cudnn(compute, version) for version in CUDA}
+    archives.update(runfiles(compute, folder / "stubs-9.2"))
+    facts = {
+        "fingerprints": {name: fingerprint for name, (fingerprint, _) in made.items()},
+        "sha256": {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in archives},
+    }
+    (folder / "facts.json").write_text(json.dumps(facts, indent=1))
     stranger = folder / "stranger"  # the installer of CUDA 9.2, signed with another key
     stranger.mkdir()
     installer = next(compute.glob("cuda/9.2/*/local_installers/cuda-repo-*"))
     shutil.copy(str(installer), str(stranger / "installer.rpm"))
     keys.sign(made["stranger"][0], [stranger / "installer.rpm"])
-    (folder / "facts.json").write_text(
-        json.dumps(
-            {
-                "fingerprints": {name: fingerprint for name, (fingerprint, _) in made.items()},
-                "sha256": {
-                    path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in archives
-                },
-            },
-            indent=1,
-        )
-    )
 
 
 def local(folder, version, keys, key):

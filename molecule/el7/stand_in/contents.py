@@ -71,16 +71,20 @@ PATCHED = {"9.2.148.1": ("cudart", "cudart-dev", "nvcc"), "9.0.176.3": ("core",)
 LIBRARIES = ("cublas", "cufft", "curand", "cusolver", "cusparse", "nvrtc")
 
 
-def cuda(version, release, stubs):
-    """Return the RPMs of a CUDA's local repository; `stubs` is the folder of its libraries."""
-    tag, root = version.replace(".", "-"), "/usr/local/cuda-" + version
-    bulk = subprocess.run(
+def noise(size):
+    """Return the same bytes each time, which cannot be compressed."""
+    return subprocess.run(
         ["openssl", "enc", "-aes-128-ctr", "-nosalt", "-pass", "pass:stand-in"],
-        input=bytes(2 << 20),
+        input=bytes(size),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         check=True,
     ).stdout
+
+
+def cuda(version, release, stubs):
+    """Return the RPMs of a CUDA's local repository; `stubs` is the folder of its libraries."""
+    tag, root = version.replace(".", "-"), "/usr/local/cuda-" + version
 
     def package(name, *requires, **options):
         return Package(
@@ -93,12 +97,10 @@ def cuda(version, release, stubs):
     def library(name):
         # NVRTC loads libnvrtc-builtins at run time, from the same package.
         names = (name, "nvrtc-builtins") if name == "nvrtc" else (name,)
-        return {
-            "%s/targets/x86_64-linux/lib/%s" % (root, path.name): path
-            for one in names
-            for path in stubs.glob("lib%s.so*" % one)
-        }
+        paths = [path for one in names for path in stubs.glob("lib%s.so*" % one)]
+        return {"%s/targets/x86_64-linux/lib/%s" % (root, path.name): path for path in paths}
 
+    nvcc = NVCC.format(version=version, release=release)
     # As in NVIDIA's packages, lib64 is a link, and the last installed version sets /usr/local/cuda.
     layout = {
         root + "/version.txt": "CUDA Version %s\n" % release,
@@ -111,24 +113,24 @@ def cuda(version, release, stubs):
         package("cudart", "cuda-license-{}", files=library("cudart")),
         package("cudart-dev", "cuda-cudart-{}"),
         package("nvtx", "cuda-license-{}", files=library("nvToolsExt")),
-        package(
-            "nvcc",
-            "cuda-license-{}",
-            files={root + "/bin/nvcc": NVCC.format(version=version, release=release)},
-        ),
-        package("documentation", files={root + "/doc/bulk": bulk}),
+        package("nvcc", "cuda-license-{}", files={root + "/bin/nvcc": nvcc}),
+        package("documentation", files={root + "/doc/bulk": noise(2 << 20)}),
     ]
     for name in LIBRARIES:
         made += [
             package(name, "cuda-license-{}", files=library(name)),
             package(name + "-dev", "cuda-%s-{}" % name),
         ]
-    made += [
-        package(
-            "libraries",
-            "cuda-cudart-{}",
-            *("cuda-%s-{}" % name for name in LIBRARIES if name != "nvrtc"),
-        ),
+    suite = {root + "/extras/demo_suite/deviceQuery": DEVICE_QUERY}
+    made.append(package("demo-suite", "cuda-runtime-{}", files=suite))
+    return made + without_files(package) + with_driver(tag, release)
+
+
+def without_files(package):
+    """Return the RPMs of a CUDA that only require others."""
+    libraries = ["cuda-%s-{}" % name for name in LIBRARIES if name != "nvrtc"]
+    return [
+        package("libraries", "cuda-cudart-{}", *libraries),
         package("libraries-dev", "cuda-libraries-{}", "cuda-cudart-dev-{}", "cuda-cublas-dev-{}"),
         package("core", "cuda-license-{}"),
         package("compiler", "cuda-nvcc-{}", "cuda-core-{}"),
@@ -143,23 +145,19 @@ def cuda(version, release, stubs):
             "cuda-documentation-{}",
             "cuda-samples-{}",
         ),
-        # The roles must not install these packages, which all require a driver.
-        package(
-            "demo-suite",
-            "cuda-runtime-{}",
-            files={root + "/extras/demo_suite/deviceQuery": DEVICE_QUERY},
-        ),
         package("runtime", "cuda-libraries-{}", "cuda-drivers"),
-        Package(
-            "cuda-" + tag,
-            release,
-            requires=["cuda-%s-%s" % (part, tag) for part in ("toolkit", "runtime", "demo-suite")],
-        ),
+    ]
+
+
+def with_driver(tag, release):
+    """Return the RPMs of a CUDA that the roles must not install: with others they need a driver."""
+    parts = ("toolkit", "runtime", "demo-suite")
+    return [
+        Package("cuda-" + tag, release, requires=["cuda-%s-%s" % (part, tag) for part in parts]),
         Package("cuda", release, requires=["cuda-" + tag]),
         Package("cuda-drivers", "396.37", requires=["nvidia-kmod"]),
         Package("nvidia-kmod", "396.37"),
     ]
-    return made
 
 
 def patch(version, release, stubs):

@@ -41,13 +41,13 @@ LIBRARY.MPI_Iallreduce(own, total, len(total), integer, addition, world, ctypes.
 while not done.value:
     LIBRARY.MPI_Test(ctypes.byref(request), ctypes.byref(done), status)
     time.sleep(0.01)
-told = "rank %d of %d on %s: sum %d" % (
+line = "rank %d of %d on %s: sum %d" % (
     rank.value,
     size.value,
     os.environ["MXCLUSTER_HOST"],
     total[-1],
 )
-print(told, flush=True)
+print(line, flush=True)
 with open("rank-%d.txt" % rank.value, "w") as stream:
-    stream.write(told + "\n")
+    stream.write(line + "\n")
 LIBRARY.MPI_Finalize()

@@ -1,4 +1,4 @@
-"""Every batch system of the table of launchers has all that docs/recipes.md lists."""
+"""Every batch system of the table of launchers has all that docs/recipes-nodes.md lists."""
 
 import inspect
 import pathlib

@@ -53,7 +53,8 @@ def test_a_default_is_within_the_limits(knob):
 def test_options_of_the_last_version_are_read(kind):
     sample = json.loads((SAMPLES / "options_2026-11-26.json").read_text())[kind]
     found = of_plan(sample).encode()
-    assert found == {name: value for name, value in sample.items() if value is not None}
+    expected = {name: value for name, value in sample.items() if value is not None}
+    assert {name: found[name] for name in expected} == expected, "a later version may add knobs"
     assert isinstance(of_plan(sample), MpiOptions) == (kind == "mpi")
 
 
