@@ -38,6 +38,7 @@ def run(python, folder, scripts, *cases):
             os.environ,
             PYTHONPATH=str(NODE_PACKAGE),
             MXCLUSTER_JOB_DIR=str(folder),
+            MXCLUSTER_TRACE="1",
             OMP_NUM_THREADS="1",
         ),
     )

@@ -101,20 +101,13 @@ def test_unequal_gpus_share_a_batch_by_their_speeds(every_mxnet, tmp_path, digit
         from mxnet.executor_manager import _split_input_slice
         from mxcluster import work_load
         from mxcluster.model.program_arguments import ProgramArguments
-        from mxcluster.training.programs.image_classification import data, networks, shard
         from mxcluster.training.programs.image_classification import training
 
         def trained(contexts, speeds, kv):
             chosen = ProgramArguments(
-                data_dir=sys.argv[1], num_epochs=3, num_examples=320, work_load=speeds
+                data_dir=sys.argv[1], num_epochs=3, num_examples=320, work_load=speeds, kv=kv
             )
-            training.set_seed(0)
-            train, validation = data.load("digits", sys.argv[1], 320, 0)
-            share = shard.from_env({}, "local", 1, 0, 320, 32, 0)
-            made = training.Training(
-                chosen, contexts, networks.symbol("mlp", 10), (1, 8, 8), mx.kv.create(kv), share,
-                train, validation, None, 320,
-            )
+            made = training.Training(chosen, contexts)
             made.run()
             parts = [part.stop - part.start for part in made.module._exec_group.slices]
             weights = made.module.get_params()[0]

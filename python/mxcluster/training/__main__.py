@@ -28,7 +28,7 @@ from mxcluster import events, exit_codes, phases
 from mxcluster.model.events import Done
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.node.mxnet_types import KVStore
-from mxcluster.training import late_variables, mxnet_library, pulse_file
+from mxcluster.training import late_variables, mxnet_library, pulse_file, scheduler
 from mxcluster.training.death_watch import Deadline, Watch, timeout_from_env, watching_handle
 
 _FREE_SECONDS = 30.0
@@ -250,13 +250,17 @@ def main(argv: List[str]) -> None:
     show_stacks_when_asked()
     pulse_file.start()
     if argv == ["serve"]:
-        from mxcluster.training import server
-
-        is_scheduler = os.environ["DMLC_ROLE"] == "scheduler"
         # MXNet loads for seconds. Check the port after the load, just before ps-lite binds.
-        (mxnet_library.load if is_scheduler else mxnet_compat.import_mxnet)()
-        refuse_taken_port()
-        leave(server.schedule() if is_scheduler else server.serve())
+        if os.environ["DMLC_ROLE"] == "scheduler":
+            mxnet_library.load()
+            refuse_taken_port()
+            leave(scheduler.schedule())
+        else:
+            mxnet_compat.import_mxnet()
+            refuse_taken_port()
+            from mxcluster.training import server
+
+            leave(server.serve())
     elif len(argv) < 3 or argv[0] not in ("program", "script") or argv[2] != "--":
         sys.stderr.write(__doc__)
         leave(2)

@@ -11,7 +11,7 @@ from mxcluster.node import mxnet_compat
 
 mx = mxnet_compat.import_mxnet()
 
-from mxcluster.training.kvstore.gsync_server import GroupUpdate  # noqa: E402
+from mxcluster.training.kvstore.gsync_server import GroupUpdate, Lateness  # noqa: E402
 from mxcluster.training.kvstore.key_layout import Layout  # noqa: E402
 from mxcluster.training.kvstore.shared_memory import Memory, path_of  # noqa: E402
 
@@ -43,7 +43,7 @@ def alone(optimizer):
 def in_groups(make, divided):
     layout, path = Layout(WORKERS, 1, list(range(WORKERS))), path_of(os.urandom(16), 0)
     updates = [
-        GroupUpdate(layout, 0, group, [1] * WORKERS, Memory(path, WORKERS, 1), divided=divided)
+        GroupUpdate(layout, group, [1] * WORKERS, Memory(path, WORKERS, 1), {}, Lateness(divided))
         for group in range(WORKERS)
     ]
     stored = [mx.nd.ones((4,)) for _ in updates]

@@ -14,7 +14,7 @@ mx = mxnet_compat.import_mxnet()
 import numpy as np  # noqa: E402
 
 from mxcluster.errors import BadInput  # noqa: E402
-from mxcluster.training.kvstore.gsync_server import GroupUpdate  # noqa: E402
+from mxcluster.training.kvstore.gsync_server import GroupUpdate, Lateness  # noqa: E402
 from mxcluster.training.kvstore.gsync_worker import numbers_kept  # noqa: E402
 from mxcluster.training.kvstore.key_layout import Layout  # noqa: E402
 from mxcluster.training.kvstore.shared_memory import Memory, path_of  # noqa: E402
@@ -38,7 +38,8 @@ def alone(optimizer):
 def shared(known):
     layout, path = Layout(2, 1, [0, 1]), path_of(os.urandom(16), 0)
     updates = [
-        GroupUpdate(layout, 0, group, [1, 1], Memory(path, 2, 1), divided="one") for group in (0, 1)
+        GroupUpdate(layout, group, [1, 1], Memory(path, 2, 1), {}, Lateness("one"))
+        for group in (0, 1)
     ]
     stored = [mx.nd.ones(SHAPE) for _ in updates]
     for update in updates:

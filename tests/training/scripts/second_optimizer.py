@@ -11,7 +11,7 @@ from mxcluster.node import mxnet_compat
 
 mx = mxnet_compat.import_mxnet()
 
-from mxcluster.training.kvstore.gsync_server import GroupUpdate  # noqa: E402
+from mxcluster.training.kvstore.gsync_server import GroupUpdate, Lateness  # noqa: E402
 from mxcluster.training.kvstore.key_layout import Layout  # noqa: E402
 from mxcluster.training.kvstore.shared_memory import Memory, path_of  # noqa: E402
 
@@ -33,7 +33,7 @@ def second():
 
 layout, path = Layout(2, 1, [0, 1]), path_of(os.urandom(16), 0)
 updates = [
-    GroupUpdate(layout, 0, group, [1, 1], Memory(path, 2, 1), divided="one") for group in (0, 1)
+    GroupUpdate(layout, group, [1, 1], Memory(path, 2, 1), {}, Lateness("one")) for group in (0, 1)
 ]
 stored = [mx.nd.zeros((2,)) for _ in updates]
 found, expected, weight = [], [], 0.0

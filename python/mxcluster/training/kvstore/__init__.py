@@ -23,10 +23,11 @@ A row of `mxcluster.schemes` names the store and the update of each scheme.
 """
 
 import importlib
-from typing import Any, Callable
+
+from mxcluster.node.mxnet_types import Method
 
 
-def load(name: str) -> Callable[..., Any]:
+def load(name: str) -> Method:
     """Return the class or function with the `name` "module:attribute" in this package."""
     module, attribute = name.split(":")
     return getattr(importlib.import_module("%s.%s" % (__name__, module)), attribute)

@@ -36,7 +36,7 @@ _ROW = 6  # numbers of a row of the table
 # Places in a row: (offset, length) of the weights and of the states, then the two single numbers.
 WEIGHTS, STATES, OPTIMIZER, _BUSY = 0, 2, 4, 5
 _CHUNK = 1 << 26  # bytes of a map; each map needs a file descriptor
-_TOLD = 3.0  # seconds until the agent has detected the death of a process
+_AGENT_SECONDS = 3.0  # seconds until the agent has detected the death of a process
 
 
 def path_of(token: bytes, host: int) -> str:
@@ -89,7 +89,7 @@ class Memory(object):
             begin = _HEAD + _ROW * parameter
             row = self._head[begin : begin + _ROW]
             if row[_BUSY]:
-                time.sleep(_TOLD)  # Meanwhile the agent ends the job and reports that death.
+                time.sleep(_AGENT_SECONDS)  # Meanwhile the agent ends the job and reports that death.
                 raise PeerDied(
                     "another server process of this host died during an update of parameter %d, so "
                     "the weights of this parameter may be incomplete: start the job again"
