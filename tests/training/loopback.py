@@ -196,19 +196,19 @@ class Job:
         assert set(codes.values()) == {0}, "%s\n%s" % (codes, self.evidence())
         return self
 
-    def evidence(self, lines=25):
-        """Return the exit status, the time of the last output and the last lines of every process.
+    def evidence(self):
+        """Return the exit status, the time of the last output and the whole output of each process.
 
-        The status of a process that the job itself has killed is -9.
+        MXNet's own message of an abort stands before the stacks of all threads, so that the last
+        lines alone may lack it. The status of a process that the job itself has killed is -9.
         """
         parts = []
         for name, process in self.processes.items():
             path = self.folder / (name + ".log")
-            text = path.read_text(errors="replace").splitlines()[-lines:]
+            text = path.read_text(errors="replace")
             written = time.strftime("%H:%M:%S", time.localtime(path.stat().st_mtime))
             parts.append(
-                "--- %s, status %s, last output %s\n%s"
-                % (name, process.poll(), written, "\n".join(text))
+                "--- %s, status %s, last output %s\n%s" % (name, process.poll(), written, text)
             )
         return "\n".join(parts)
 

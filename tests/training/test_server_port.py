@@ -173,51 +173,6 @@ def test_an_optimizer_that_mxnet_itself_does_not_import(mxnet_new, tmp_path, scr
         assert '"%s%s"' % (SVRG, name) in job.evidence(), job.evidence()
 
 
-@pytest.mark.parametrize("kv", [seldom("dist_sync"), "dist_gsync"])
-def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(
-    mxnet_new, tmp_path, scripts, kv
-):
-    def run(name, **environment):
-        (tmp_path / name / "script").mkdir(parents=True)
-        for script in ("my_optimizers.py", "own_optimizer.py"):
-            shutil.copy(str(scripts / script), str(tmp_path / name / "script"))
-        return Job(
-            mxnet_new.python,
-            tmp_path / name,
-            tmp_path / name / "script" / "own_optimizer.py",
-            kv,
-            (0, 1) if kv == "dist_gsync" else (0, 0),
-            arguments=[kv],
-            environment=environment,
-        )
-
-    declared = run(
-        "declared", MXCLUSTER_SERVER_CLASSES="my_optimizers:Halving,my_optimizers:Constant"
-    ).succeed()
-    # The gradients of both workers, or of a group of one, before or after the other group's. (The
-    # optimizer ignores rescale_grad.)
-    expected = "0.75|0.625" if kv == "dist_gsync" else "0.5"
-    assert re.search(
-        "^weight (%s)$" % expected, (tmp_path / "declared" / "worker-0.log").read_text(), re.M
-    ), declared.evidence()
-    if kv == "dist_gsync":  # here one worker sends the optimizer, in its first step
-        job = run("not")
-        sender = next(name for name, code in job.wait(grace=1).items() if code == 1)
-        log = (tmp_path / "not" / (sender + ".log")).read_text()
-        assert (
-            "ValueError: the servers would refuse this optimizer: the optimizer has objects of "
-            "my_optimizers:Halving, my_optimizers:Constant, which" in log
-        ), log
-    else:
-        job = run("absent", MXCLUSTER_SERVER_CLASSES="my_optimizer:Halving")
-        assert job.wait(grace=1)["server-0"] == 1, job.evidence()
-        log = (tmp_path / "absent" / "server-0.log").read_text()
-        assert (
-            "mxcluster: the module of 'my_optimizer:Halving' in server_classes cannot be "
-            "imported" in log
-        ), log
-
-
 def test_a_server_without_a_token_does_not_start(mxnet_new, tmp_path, scripts):
     removed = ("sh", "-c", 'rm -f token; exec "$@"', "sh")  # before the start of each process
     script = scripts / "no_kvstore.py"

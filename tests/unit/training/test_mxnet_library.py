@@ -77,23 +77,6 @@ def installed(monkeypatch, tmp_path):
     mxnet_library._loaded.cache_clear()
 
 
-@pytest.mark.parametrize(
-    "given, found, warns",
-    [
-        ({}, "mxnet/libmxnet.so", False),
-        ({"LD_LIBRARY_PATH": "linked"}, "linked/libmxnet.so", False),
-        ({"MXNET_LIBRARY_PATH": "gone.so"}, "mxnet/libmxnet.so", True),
-    ],
-)
-def test_the_library_is_found_as_mxnet_finds_it(
-    installed, monkeypatch, caplog, given, found, warns
-):
-    for name, path in given.items():
-        monkeypatch.setenv(name, str(installed / path))
-    assert mxnet_library.load() == str(installed / found) and "mxnet" not in sys.modules
-    assert ("doesn't exist" in caplog.text) == warns
-
-
 def test_the_library_is_searched_once(installed, monkeypatch):
     """The scheduler changes its folder, so a relative path would not work later."""
     first = mxnet_library.load()
