@@ -89,7 +89,8 @@ class Memory(object):
             begin = _HEAD + _ROW * parameter
             row = self._head[begin : begin + _ROW]
             if row[_BUSY]:
-                time.sleep(_AGENT_SECONDS)  # Meanwhile the agent ends the job and reports that death.
+                # Meanwhile the agent ends the job and reports that death.
+                time.sleep(_AGENT_SECONDS)
                 raise PeerDied(
                     "another server process of this host died during an update of parameter %d, so "
                     "the weights of this parameter may be incomplete: start the job again"
