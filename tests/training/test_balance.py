@@ -17,15 +17,13 @@ EPOCHS = 5
 PACED = {"balance": "batch", "step_ms": 200, "num_epochs": EPOCHS, "lr": 0.02}
 
 
-def train(
-    python, folder, scripts, digits, arguments, kv="dist_sync", slowdowns=(1, 1), groups=(), **more
-):
+def train(python, folder, digits, arguments, kv="dist_sync", slowdowns=(1, 1), groups=(), **more):
     """Run the program with checkpoints, one worker for each slowdown."""
     common = {"data_dir": digits, "kv": kv, "savemodel": True, "keep_checkpoints": 9}
     return Job(
         python,
         folder,
-        scripts / "balanced.py",
+        "balanced.py",
         kv,
         groups or (0,) * len(slowdowns),
         arguments=program(**common, **arguments),
@@ -58,20 +56,17 @@ def difference(one, other):
 
 
 @newest_often
-def test_unequal_batches_train_as_equal_ones(every_mxnet, tmp_path, scripts, digits):
+def test_unequal_batches_train_as_equal_ones(every_mxnet, tmp_path, digits):
     """An epoch of one step holds all samples, so every step has the same gradient in all jobs.
 
     Weights and momentum agree with those of equal batches, and of one process with the batch of
     all workers. Weight decay, momentum and the learning rate act on the sum alike.
     """
     common = {"num_examples": 96, "num_epochs": EPOCHS, "lr": 0.1}
-    equal = train(
-        every_mxnet.python, tmp_path / "equal", scripts, digits, common, slowdowns=(1,) * 3
-    )
+    equal = train(every_mxnet.python, tmp_path / "equal", digits, common, slowdowns=(1,) * 3)
     balanced = train(
         every_mxnet.python,
         tmp_path / "balanced",
-        scripts,
         digits,
         dict(common, balance="batch", batch_sizes=[56, 30, 10], batch_least=[1, 2, 3]),
         slowdowns=(1, 1, 4),
@@ -112,12 +107,11 @@ def test_unequal_batches_train_as_equal_ones(every_mxnet, tmp_path, scripts, dig
     assert alone.of("end")[0]["samples"] == EPOCHS * 96
 
 
-def test_sizes_follow_the_speeds_and_each_sample_comes_once(mxnet_new, tmp_path, scripts, digits):
+def test_sizes_follow_the_speeds_and_each_sample_comes_once(mxnet_new, tmp_path, digits):
     """Speeds of 1, 1 and 1/3 give sizes of 3/7, 3/7 and 1/7 of a step; the steps get faster."""
     job = train(
         mxnet_new.python,
         tmp_path / "job",
-        scripts,
         digits,
         dict(PACED, num_examples=200, batch_size=14),
         slowdowns=(1, 1, 3),
@@ -159,9 +153,7 @@ def test_sizes_follow_the_speeds_and_each_sample_comes_once(mxnet_new, tmp_path,
 GROUPED = {"kv": "dist_gsync", "groups": (0, 1, 0, 1)}  # members are no neighbours
 
 
-def test_unequal_batches_have_the_sum_of_equal_ones_in_each_group(
-    mxnet_new, tmp_path, scripts, digits
-):
+def test_unequal_batches_have_the_sum_of_equal_ones_in_each_group(mxnet_new, tmp_path, digits):
     """An epoch of one step holds all samples of a group; all groups begin with equal weights."""
     sums = []
     alike = {"num_examples": 96, "batch_size": 24, "num_epochs": 1, "lr": 1e-9}
@@ -169,7 +161,6 @@ def test_unequal_batches_have_the_sum_of_equal_ones_in_each_group(
         job = train(
             mxnet_new.python,
             tmp_path / name,
-            scripts,
             digits,
             dict(alike, balance="batch", batch_sizes=sizes),
             slowdowns=(1,) * 4,
@@ -186,12 +177,11 @@ def test_unequal_batches_have_the_sum_of_equal_ones_in_each_group(
     assert max(abs(total) for total in equal.values()) > 0.1
 
 
-def test_sizes_follow_the_speeds_inside_each_group(mxnet_new, tmp_path, scripts, digits):
+def test_sizes_follow_the_speeds_inside_each_group(mxnet_new, tmp_path, digits):
     """The slow worker gets a smaller batch, its mate a larger one; the other group goes on."""
     job = train(
         mxnet_new.python,
         tmp_path / "job",
-        scripts,
         digits,
         dict(PACED, num_examples=240, batch_size=12),
         slowdowns=(1, 1, 3, 1),
@@ -220,13 +210,13 @@ def test_sizes_follow_the_speeds_inside_each_group(mxnet_new, tmp_path, scripts,
 
 
 @newest_often
-def test_a_group_exchanges_numbers_among_its_members(every_mxnet, tmp_path, scripts):
+def test_a_group_exchanges_numbers_among_its_members(every_mxnet, tmp_path):
     """Also where the key is cut into pieces on several hosts."""
     result = tmp_path / "result.json"
     Job(
         every_mxnet.python,
         tmp_path / "job",
-        scripts / "assigned_key.py",
+        "assigned_key.py",
         "dist_gsync",
         (0, 1, 0),
         servers=2,
@@ -240,13 +230,13 @@ def test_a_group_exchanges_numbers_among_its_members(every_mxnet, tmp_path, scri
 
 @newest_often
 @pytest.mark.parametrize("bound", [seldom(1000000), 2])
-def test_workers_exchange_numbers_beside_updates(every_mxnet, tmp_path, scripts, bound):
+def test_workers_exchange_numbers_beside_updates(every_mxnet, tmp_path, bound):
     """Also where ps-lite cuts the key into pieces on several servers."""
     result = tmp_path / "result.json"
     Job(
         every_mxnet.python,
         tmp_path / "job",
-        scripts / "assigned_key.py",
+        "assigned_key.py",
         "dist_sync",
         (0, 0, 0),
         servers=2,
@@ -263,11 +253,11 @@ def test_workers_exchange_numbers_beside_updates(every_mxnet, tmp_path, scripts,
     assert np.allclose(told["b"], weight, rtol=1e-5)
 
 
-def test_a_wrong_key_for_the_exchange_is_refused(mxnet_new, tmp_path, scripts):
+def test_a_wrong_key_for_the_exchange_is_refused(mxnet_new, tmp_path):
     job = Job(
         mxnet_new.python,
         tmp_path / "job",
-        scripts / "assigned_key.py",
+        "assigned_key.py",
         "dist_sync",
         arguments=["dist_sync", 3, tmp_path / "none"],
     )
@@ -313,13 +303,11 @@ def test_losses_that_divide_by_the_batch_are_refused(every_mxnet, tmp_path):
         ({"batch_least": [1, 1, 1]}, "batch_least (1/1/1) are for 3 workers"),
     ],
 )
-def test_sizes_that_do_not_fit_the_job_are_refused(
-    mxnet_new, tmp_path, scripts, digits, arguments, message
-):
+def test_sizes_that_do_not_fit_the_job_are_refused(mxnet_new, tmp_path, digits, arguments, message):
     job = Job(
         mxnet_new.python,
         tmp_path / "job",
-        scripts / "balanced.py",
+        "balanced.py",
         "dist_sync",
         arguments=program(data_dir=digits, kv="dist_sync", balance="batch", **arguments),
     )

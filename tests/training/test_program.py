@@ -19,8 +19,8 @@ from tests.training.loopback import NODE_PACKAGE, Job, program
 # A process of a job imports MXNet in this way, also beside numpy 2.
 IMPORT = "from mxcluster.node import mxnet_compat; mxnet_compat.import_mxnet()\n"
 MAIN = (
-    "import sys; from mxcluster.training.programs.image_classification import main; "
-    "sys.exit(main(sys.argv[1:]))"
+    "import sys; from mxcluster.training.programs import main; "
+    "sys.exit(main('image_classification', sys.argv[1:]))"
 )
 
 

@@ -40,7 +40,7 @@ class AssignedKey(object):
     def __init__(self, kv: KVStore, parameters: int, workers: int, index: int) -> None:
         self._kv, self._workers, self._index = kv, workers, index
         nd.waitall()  # because a message may overtake pending pushes of this worker
-        server_messages.tell(kv, "assign", str(parameters))
+        server_messages.send(kv, "assign", str(parameters))
         kv.init(NAME, nd.zeros((workers,)))
 
     def exchange(self, number: float) -> List[float]:

@@ -70,7 +70,7 @@ class GroupedStore(OwnStore):
             self._pulled_group = (self.group + 1) % self.layout.groups
             return
         nd.waitall()  # because a message may overtake pending pushes of this worker
-        server_messages.tell(self, "refresh", str(self.group))
+        server_messages.send(self, "refresh", str(self.group))
 
     def pushpull(
         self, key: Keys, value: Values, out: Optional[Values] = None, priority: int = 0

@@ -236,7 +236,7 @@ def _made(kind: str, name: str, original: Callable[[str], KVStore]) -> KVStore:
     if scheme is None:
         # MXNet's Module divides gradients by all batch sizes only if the type contains "_sync".
         store = original(kind if name.lower() == "dist" else name)
-        server_messages.tell(store, "begin", kind)
+        server_messages.send(store, "begin", kind)
         return store
     groups = _groups()
     if scheme.with_one_group and len(set(groups)) == 1:

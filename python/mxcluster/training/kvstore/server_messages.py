@@ -24,7 +24,7 @@ def install() -> None:
     MXNet's own `set_optimizer` then also sends Gluon's lr_mult and wd_mult. See `mxcluster.seal`
     and `optimizer_json`.
     """
-    send = stock.KVStore._send_command_to_servers
+    send_command = stock.KVStore._send_command_to_servers
     set_optimizer = stock.KVStore.set_optimizer
 
     def send_checked(self: KVStore, head: int, body: str) -> None:
@@ -33,17 +33,17 @@ def install() -> None:
                 "the servers accept no pickle, as _send_command_to_servers(0, ...) has: use "
                 "set_optimizer()"
             )
-        send(self, head, body)
+        send_command(self, head, body)
 
     def set_as_json(self: KVStore, optimizer: Optimizer) -> None:
         if "dist" not in self.type:
             set_optimizer(self, optimizer)
             return
-        tell(self, "optimizer", as_json(optimizer))
+        send(self, "optimizer", as_json(optimizer))
         if optimizer.multi_precision:
-            send(self, _MULTI_PRECISION, "")
+            send_command(self, _MULTI_PRECISION, "")
 
-    send_checked.__doc__, set_as_json.__doc__ = send.__doc__, set_optimizer.__doc__
+    send_checked.__doc__, set_as_json.__doc__ = send_command.__doc__, set_optimizer.__doc__
     stock.KVStore._send_command_to_servers = send_checked
     stock.KVStore.set_optimizer = set_as_json
 
@@ -64,7 +64,7 @@ def portable(optimizer: Optimizer) -> Optimizer:
     return sent
 
 
-def tell(store: KVStore, kind: str, content: Union[str, Record]) -> None:
+def send(store: KVStore, kind: str, content: Union[str, Record]) -> None:
     """Send a message to all servers, and return when every server has handled the message.
 
     Args:

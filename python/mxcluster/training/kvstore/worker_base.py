@@ -56,7 +56,7 @@ class OwnStore(KVStore):
         self._number = 0  # version of the latest optimizer, from 1; 0 without an optimizer
         self._checked: Set[Key] = set()  # the script's keys with a checked gradient
         self._warned = False
-        server_messages.tell(self, "begin", self.name)
+        server_messages.send(self, "begin", self.name)
 
     def _places(self, number: int, size: int) -> List[Place]:
         """Return the keys of this worker's copy of a parameter: [(key, begin, end), ...].
@@ -273,7 +273,7 @@ class OwnStore(KVStore):
                 names=[name for name in self._names if isinstance(name, str)],
                 optimizer=None if self._sent else self._as_json(optimizer),
             )
-            server_messages.tell(self, "training", report)
+            server_messages.send(self, "training", report)
             self._sent = self._sent or (optimizer.rescale_grad, optimizer.lr)
             self._known_keys = len(self._names)
         elif optimizer.rescale_grad != self._sent[0]:

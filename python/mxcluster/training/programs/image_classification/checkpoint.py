@@ -54,7 +54,7 @@ class Saver(object):
         name = checkpoints.name_of(network, epochs)
         os.makedirs(self.folder, exist_ok=True)
         if self.updates is None:
-            server_messages.tell(self.kv, "save", SaveRequest(name=name, id=number))
+            server_messages.send(self.kv, "save", SaveRequest(name=name, id=number))
         else:
             self.updates.save(self.folder, name, number)
         weights, auxiliary = self.module.get_params()
@@ -73,7 +73,7 @@ class Saver(object):
         held, last = checkpoints.hold(os.path.dirname(self.folder), name), epochs - self.kept
         if self.updates is None:
             request = ForgetRequest(network=network, epochs=last, spare=held)
-            server_messages.tell(self.kv, "forget", request)
+            server_messages.send(self.kv, "forget", request)
         checkpoints.forget(self.folder, network, last, held)
 
 

@@ -185,7 +185,7 @@ class Measuring:
         self.kv._barrier()
         if self.kv.rank == 0:
             request = MeasureRequest(sizes=self.sizes, seconds=SECONDS)
-            server_messages.tell(self.kv, "measure", request)
+            server_messages.send(self.kv, "measure", request)
         self.kv._barrier()
 
     def _step(self) -> None:
