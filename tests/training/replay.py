@@ -482,12 +482,12 @@ class _Search:
             return self._log.failure(
                 text + "after %d of %d merges" % (max(self._merged, 0), self._total)
             )
-        told = "; ".join(
+        nearest = "; ".join(
             "group %s, step %d, Y = %d in round %d is off by %.2g" % merge[:5] for merge in misses
         )
         return self._log.failure(
             "%safter %d of %d merges no group's next merge gives its pulled weights, to %.2g of "
-            "the largest: %s" % (text, self._merged, self._total, self._tolerance, told),
+            "the largest: %s" % (text, self._merged, self._total, self._tolerance, nearest),
             misses[0].group,
             misses[0].step,
             misses[0].error,

@@ -134,8 +134,8 @@ def test_sizes_follow_the_speeds_and_each_sample_comes_once(mxnet_new, tmp_path,
         assert {len(written[index][epoch]) for index in range(3)} == {5}
     # A worker's events tell its size.
     for index in range(3):
-        told = [event["batch_size"] for event in job.events("epoch") if event["index"] == index]
-        assert told[0] == 14 and told[-1] == sizes[-1][index]
+        own = [event["batch_size"] for event in job.events("epoch") if event["index"] == index]
+        assert own[0] == 14 and own[-1] == sizes[-1][index]
         last = [event for event in job.events("batch") if event["index"] == index][-1]
         assert last["batch_size"] == sizes[-1][index] and last["done"] == 1
     # 600 ms a step before, and 200 x 18 / 14 = 257 ms after.
@@ -187,11 +187,11 @@ def test_sizes_follow_the_speeds_inside_each_group(mxnet_new, tmp_path, digits):
         slowdowns=(1, 1, 3, 1),
         **GROUPED,
     )
-    told = job.events("balance")
-    assert told and {one["index"] for one in told} == {0}, told
-    assert all(one["workers"] == [0, 2] and sum(one["sizes"]) == 24 for one in told)
-    assert np.abs(np.array(told[-1]["sizes"]) - [18, 6]).max() <= 1, told
-    assert told[0]["speeds"][0] / told[0]["speeds"][1] == pytest.approx(3, rel=0.2)
+    changes = job.events("balance")
+    assert changes and {one["index"] for one in changes} == {0}, changes
+    assert all(one["workers"] == [0, 2] and sum(one["sizes"]) == 24 for one in changes)
+    assert np.abs(np.array(changes[-1]["sizes"]) - [18, 6]).max() <= 1, changes
+    assert changes[0]["speeds"][0] / changes[0]["speeds"][1] == pytest.approx(3, rel=0.2)
     # Every epoch has all samples once: 120 of each group, in 5 batches.
     written = [
         [json.loads(line) for line in (job.folder / ("samples-%d.jsonl" % i)).open()]
@@ -224,8 +224,8 @@ def test_a_group_exchanges_numbers_among_its_members(every_mxnet, tmp_path):
         environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "2"},
     ).succeed()
     expected = [[float(np.float32(1.1 * i + 100 * step)) for i in (1, 3)] for step in range(3)]
-    told = json.loads(result.read_text())["exchanged"]
-    assert told == [[first, 0.0, third] for first, third in expected]
+    exchanged = json.loads(result.read_text())["exchanged"]
+    assert exchanged == [[first, 0.0, third] for first, third in expected]
 
 
 @newest_often
@@ -243,14 +243,14 @@ def test_workers_exchange_numbers_beside_updates(every_mxnet, tmp_path, bound):
         arguments=["dist_sync", 2, result],
         environment={"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound)},
     ).succeed()
-    told = json.loads(result.read_text())
+    content = json.loads(result.read_text())
     expected = [[float(np.float32(1.1 * i + 100 * step)) for i in (1, 2, 3)] for step in range(3)]
-    assert told["exchanged"] == expected
+    assert content["exchanged"] == expected
     weight, velocity = 1.0, 0.0
     for _ in range(3):  # The optimizer's steps are those without the exchange.
         velocity = 0.9 * velocity - 0.5 * (6 + 0.1 * weight)
         weight += velocity
-    assert np.allclose(told["b"], weight, rtol=1e-5)
+    assert np.allclose(content["b"], weight, rtol=1e-5)
 
 
 def test_a_wrong_key_for_the_exchange_is_refused(mxnet_new, tmp_path):
@@ -287,8 +287,8 @@ def test_losses_that_divide_by_the_batch_are_refused(every_mxnet, tmp_path):
     networks.check_loss(mx.sym.SoftmaxOutput(data, name="soft", normalization="null"))
     """
     run = Run(every_mxnet.python, textwrap.dedent(code), tmp_path).succeeded()
-    told = [line.split("the loss ")[1] for line in run.out.splitlines() if "the loss" in line]
-    assert [line.split(" may not be")[0] for line in told] == [
+    losses = [line.split("the loss ")[1] for line in run.out.splitlines() if "the loss" in line]
+    assert [line.split(" may not be")[0] for line in losses] == [
         "soft (SoftmaxOutput, normalization=batch)",
         "soft (SoftmaxOutput, normalization=valid)",
         "linear (LinearRegressionOutput)",

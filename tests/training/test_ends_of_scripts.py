@@ -54,7 +54,7 @@ def test_a_forked_child_keeps_its_exit_status(mxnet_new, tmp_path):
     assert "CHILD 3" in log_of(tmp_path, "worker-0"), job.evidence()
 
 
-def test_a_script_without_a_distributed_store_is_told_so(every_mxnet, tmp_path):
+def test_a_script_without_a_distributed_store_ends_with_its_own_status(every_mxnet, tmp_path):
     job = Job(every_mxnet.python, tmp_path, "no_kvstore.py", "dist_sync", [0])
     assert job.wait(grace=0)["worker-0"] == exit_codes.NO_KVSTORE, job.evidence()
     assert "ended without making a distributed kv-store" in log_of(tmp_path, "worker-0"), (

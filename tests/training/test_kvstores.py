@@ -167,19 +167,19 @@ def check_merges(
         compensation=compensation,
         max_y=max_y,
     )
-    told, dropped = collections.Counter(), 0
+    histogram, dropped = collections.Counter(), 0
     last = {event["index"]: event for event in job.events("gsync")}
     for event in last.values():
-        told.update({int(y): count for y, count in event["y"].items()})
+        histogram.update({int(y): count for y, count in event["y"].items()})
         dropped += sum(event["dropped"].values())
     assert (
-        sum(told.values()) + dropped
+        sum(histogram.values()) + dropped
         == sum(len(slice.merges) for slice in found)
         == len(set(groups)) * steps * len(found)
     )
-    assert max(told) > 1, "the groups never interleaved: the test is void"
+    assert max(histogram) > 1, "the groups never interleaved: the test is void"
     if not any(slice.ambiguous for slice in found) and y != "one":
-        assert told == collections.Counter(y for slice in found for y in slice.ys)
+        assert histogram == collections.Counter(y for slice in found for y in slice.ys)
     return found
 
 
@@ -537,8 +537,8 @@ def test_workers_that_do_not_agree_end_the_job(mxnet_new, tmp_path, what, kv):
     )
     with machine.Stopwatch() as watch:
         until(job.has_failed, seconds=300, evidence=job.evidence)
-    told = re.findall("told at ([0-9.]+)", job.evidence())
-    taken = time.monotonic() - max(map(float, told), default=-math.inf)
+    times = re.findall("sent at ([0-9.]+)", job.evidence())
+    taken = time.monotonic() - max(map(float, times), default=-math.inf)
     assert taken < 10 * watch.slowness, (taken, watch.slowness, job.evidence())
     codes = job.wait(grace=120)  # without an agent, the others end by missing heartbeats
     assert exit_codes.UPDATER_FAILED in codes.values() and "still running" not in codes.values(), (

@@ -85,8 +85,8 @@ def test_late_updates_are_those_of_the_definition(every_mxnet, tmp_path):
     """A replay in numpy gives the weights of every merge, and no other setting of a knob does."""
     names = ("optimizer", "params", "settings", "schedule")
     cases = [dict(zip(names, case)) for case in CASES]
-    logs, told = run(every_mxnet.python, tmp_path, *cases)
-    merges = [event for event in told if event["event"] == "merge"]
+    logs, written = run(every_mxnet.python, tmp_path, *cases)
+    merges = [event for event in written if event["event"] == "merge"]
     assert len(merges) == sum(len(log["order"]) for log in logs)
     for number, (log, case) in enumerate(zip(logs, cases)):
         found = explained(log, case)
@@ -116,9 +116,11 @@ def in_order(merges):
 
 
 def test_the_last_events_hold_both_histograms(mxnet_new, tmp_path):
-    (log,), told = run(mxnet_new.python, tmp_path, {"params": MOMENTUM, "settings": {"max_y": 3}})
-    merges = [event for event in told if event["event"] == "merge"]
-    for event in (event for event in told if event["event"] == "gsync"):
+    (log,), written = run(
+        mxnet_new.python, tmp_path, {"params": MOMENTUM, "settings": {"max_y": 3}}
+    )
+    merges = [event for event in written if event["event"] == "merge"]
+    for event in (event for event in written if event["event"] == "gsync"):
         own = [merge for merge in merges if merge["group"] == event["group"]]
         for name, is_dropped in (("y", False), ("dropped", True)):
             ys = [merge["y"] for merge in own if merge["dropped"] == is_dropped]

@@ -67,7 +67,7 @@ def train(environment, folder, **arguments):
 
 
 @also_between
-def test_digits_are_learnt_and_told(every_mxnet, tmp_path, digits):
+def test_digits_are_learnt(every_mxnet, tmp_path, digits):
     """With the batch size of four workers with 32 each, the accuracy reaches 0.95."""
     run = train(every_mxnet, tmp_path, data_dir=digits, batch_size=128, num_epochs=14).succeeded()
     (start,), epochs, (end,) = run.of("start"), run.of("epoch"), run.of("end")
@@ -315,11 +315,11 @@ def test_checkpoints_are_written_and_trained_further(mxnet_new, tmp_path, digits
 )
 def test_bad_input_ends_with_status_2_and_one_line(mxnet_new, tmp_path, digits, arguments, message):
     run = train(mxnet_new, tmp_path, **dict({"data_dir": digits}, **arguments))
-    told = [
+    errors = [
         line for line in run.err.splitlines() if line.startswith("image_classification: error: ")
     ]
     assert (
-        run.status == 2 and len(told) == 1 and message in told[0] and "Traceback" not in run.err
+        run.status == 2 and len(errors) == 1 and message in errors[0] and "Traceback" not in run.err
     ), run.err
 
 

@@ -65,7 +65,7 @@ def test_the_start_limit_leaves_the_agents_time_to_name_a_late_process(
     assert death_watch.start_seconds() == seconds
 
 
-def test_ps_lite_is_asked_only_when_it_listens(monkeypatch):
+def test_the_watch_reads_ps_lite_only_when_it_listens(monkeypatch):
     """On a busy machine ps-lite needs seconds until then."""
     world = World(monkeypatch, lambda now: 0, {})
     world.begins = 20.0

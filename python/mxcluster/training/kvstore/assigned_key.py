@@ -58,9 +58,9 @@ class AssignedKey(object):
         row = numpy.zeros((self._workers,), numpy.float32)
         row[self._index] = number
         self._kv.push(NAME, nd.array(row))
-        found = nd.zeros((self._workers,))
-        self._kv.pull(NAME, out=found)
-        numbers = found.asnumpy()
+        pulled = nd.zeros((self._workers,))
+        self._kv.pull(NAME, out=pulled)
+        numbers = pulled.asnumpy()
         if not numpy.array_equal(numbers[self._index], row[self._index]) and number == number:
             raise MxclusterError(
                 "the servers returned %r for the number %r of worker-%d under the key %s. The "

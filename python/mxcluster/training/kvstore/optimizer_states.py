@@ -149,7 +149,8 @@ def save(folder: str, name: str, number: str, found: Arrays, rank: int, servers:
 
     def fill(partial: str) -> None:
         with open(partial, "wb") as stream:
-            numpy.savez(stream, allow_pickle=False, **found)
+            # mypy takes an array for numpy's option allow_pickle, which is no name of `content`.
+            numpy.savez(stream, **found)  # type: ignore[arg-type]
 
     checkpoints.write(path + ".npz", fill)
     manifest = ServerManifest(files={}, id=number, rank=rank, servers=servers)

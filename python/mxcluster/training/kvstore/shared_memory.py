@@ -64,8 +64,8 @@ class Memory(object):
 
     def __init__(self, path: str, processes: int, parameters: int) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        found = os.fstat(self._file)
-        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        status = os.fstat(self._file)
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise MxclusterError(
                 "another user can open %s: remove this file, and start the job again" % path
             )
@@ -138,10 +138,10 @@ class Memory(object):
             optimizer: the version of the optimizer, 1 for the job's first optimizer.
             number: the round of one parameter.
         """
-        mine = (optimizer << 32) + number
-        if mine > self._head[_ROUND]:
+        version_and_round = (optimizer << 32) + number
+        if version_and_round > self._head[_ROUND]:
             with self._locked(0):
-                self._head[_ROUND] = max(mine, self._head[_ROUND])
+                self._head[_ROUND] = max(version_and_round, self._head[_ROUND])
         newest = self._head[_ROUND]
         return newest & 0xFFFFFFFF if newest >> 32 == optimizer else number
 

@@ -53,10 +53,10 @@ class Balance(object):
         A worker of another group has its first batch size here, because groups do not report
         changes to each other.
         """
-        found = list(self._all)
+        sizes = list(self._all)
         for member, size in zip(self.members, self._state.sizes):
-            found[member] = size
-        return found
+            sizes[member] = size
+        return sizes
 
     @property
     def own_sizes(self) -> List[int]:
