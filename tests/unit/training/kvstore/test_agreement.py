@@ -59,10 +59,6 @@ def test_another_schedule_is_refused():
     agreement = Agreement()
     agreement.is_new("worker-1", report(), SGD(lr_scheduler=Halved(5)))
     assert not agreement.is_new("worker-0", report(), SGD(lr_scheduler=Halved(5)))
-    with pytest.raises(
-        BadInput, match="has lr_scheduler.step=7, but the optimizer of worker-1 has 5"
-    ):
-        agreement.is_new("worker-2", report(), SGD(lr_scheduler=Halved(7)))
     late = Halved(5)
     late.steps = [1, 3]
     with pytest.raises(

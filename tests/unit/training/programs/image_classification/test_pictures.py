@@ -14,13 +14,6 @@ def test_a_line_is_interpolated():
     assert np.allclose(pictures.resize(line, 4)[0, 0, 0], [0, 0.25, 0.75, 1])
 
 
-@pytest.mark.parametrize("side", [28, 32, 224])
-def test_a_plain_image_stays_plain_and_float32(side):
-    resized = pictures.resize(np.full((1, 1, 8, 8), 3, np.float32), side)
-    assert resized.shape == (1, 1, side, side) and resized.dtype == np.float32
-    assert np.allclose(resized, 3)
-
-
 @pytest.mark.parametrize("part,box", [(1.0, (0, 10, 40, 40)), (0.875, (2, 12, 35, 35))])
 def test_middle_box(part, box):
     assert pictures.middle_box(40, 60, part) == box
