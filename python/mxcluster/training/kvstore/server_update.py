@@ -66,7 +66,7 @@ class Update(object):
 
 
 class Context(NamedTuple):
-    """What the update of a scheme needs of its server."""
+    """The state of a server that the update of a scheme reads."""
 
     rank: int
     """The rank of the server in ps-lite."""

@@ -13,7 +13,7 @@ from mxcluster import batch_sizes, checkpoints, events, exit_codes
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
 from mxcluster.model.checkpoint import CheckpointManifest
-from mxcluster.model.events import Balance, Batch, End, Epoch, Note, Start
+from mxcluster.model.events import Balance, Batch, End, Epoch, Start
 from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.node.mxnet_types import Context, Parameters, Symbol
 from mxcluster.training import pulse_file
@@ -191,7 +191,7 @@ class Training:
         for event in self.meter.reports(self.batch_size):
             self.log.write(event)
         if self.pace.late > 0.01 * self.steps:
-            self._note(
+            events.note(
                 "%d of %d steps took longer than step_ms and slowdown allow, so this worker was "
                 "slower than the emulated machine: use a larger step_ms"
                 % (self.pace.late, self.steps)
@@ -243,7 +243,7 @@ class Training:
             )
         )
         if samples < self.batch_size:
-            self._note(
+            events.note(
                 "batch_size %d is larger than the share of worker %d (%d samples), so every batch "
                 "repeats samples: use a smaller batch_size" % (self.batch_size, index, samples)
             )
@@ -456,10 +456,6 @@ class Training:
             sizes = self.balance
             # Worker 0 does not have the sizes of other groups.
             self.saver.save(epochs, sizes.sizes if sizes and sizes.is_of_all else None)
-
-    def _note(self, text: str) -> None:
-        self.log.write(Note(text=text))
-        say(text)
 
 
 def say(text: str) -> None:
