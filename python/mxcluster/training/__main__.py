@@ -27,7 +27,7 @@ from mxcluster import events, exit_codes, phases
 from mxcluster.model.events import Done
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.node.mxnet_types import KVStore
-from mxcluster.training import late_variables, mxnet_library, programs, pulse_file, scheduler
+from mxcluster.training import late_variables, mxnet_library, pulse_file, scheduler
 from mxcluster.training.death_watch import Deadline, Watch, timeout_from_env, watching_handle
 
 _FREE_SECONDS = 30.0
@@ -85,7 +85,7 @@ class Worker(object):
         # `_finish` frees the distributed store, after the barrier of all workers.
         mx.kvstore.KVStore.__del__ = lambda store: None
         self._name = name
-        self._status = _status_of(programs.main if kind == "program" else _script, name, arguments)
+        self._status = _status_of(_program if kind == "program" else _script, name, arguments)
         pulse_file.end_script()
         if self._status:
             timer = threading.Timer(_LAST_SECONDS, self._give_up)
@@ -178,6 +178,12 @@ def _status_of(
     except BaseException:
         traceback.print_exc()
         return 1
+
+
+def _program(name: str, arguments: List[str]) -> int:
+    from mxcluster.training import programs  # Only such a worker needs the classes of the knobs.
+
+    return programs.main(name, arguments)
 
 
 def _script(path: str, arguments: List[str]) -> None:
