@@ -9,29 +9,17 @@ a job.
 """
 
 import json
-import os
 import sys
 
 import numpy as np
-
-from mxcluster.node import mxnet_compat
-
-mx = mxnet_compat.import_mxnet()
-
-from mxcluster.training.kvstore.gsync_server import GroupUpdate, Lateness  # noqa: E402
-from mxcluster.training.kvstore.key_layout import Layout  # noqa: E402
-from mxcluster.training.kvstore.shared_memory import Memory, path_of  # noqa: E402
+from group_updates import mx, of_groups
 
 MERGES, SHAPE = 60, (6, 4)
 
 
 def run(optimizer, params, sizes, settings, schedule=0, alone=False, infinite=False):
     numbers, groups = np.random.RandomState(5), len(sizes)
-    layout, path = Layout(groups, 1, list(range(groups))), path_of(os.urandom(16), 0)
-    updates = [
-        GroupUpdate(layout, group, sizes, Memory(path, groups, 1), {}, Lateness(**settings))
-        for group in range(groups)
-    ]
+    layout, updates = of_groups(sizes, **settings)
     initial = numbers.randn(*SHAPE).astype("float32")
     stored = [mx.nd.array(initial) for _ in updates]
     for update in updates:
