@@ -20,8 +20,8 @@ class Scheme(NamedTuple):
     """One parallel scheme: a row of the table SCHEMES.
 
     ``store`` is the class of a worker's store, called with (groups, index). ``update`` is the
-    function that makes a server's update, called with the server's `server.Commands`. Both have the
-    form "module:name" in `mxcluster.training.kvstore`. The value "" stands for MXNet's own store or
+    function that makes a server's update, called with a `server_update.Context`. Both have the form
+    "module:name" in `mxcluster.training.kvstore`. The value "" stands for MXNet's own store or
     update.
     """
 

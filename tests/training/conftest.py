@@ -61,12 +61,6 @@ def digits():
         yield pathlib.Path(folder)
 
 
-@pytest.fixture
-def scripts():
-    """Return the folder of the users' scripts."""
-    return pathlib.Path(__file__).with_name("scripts")
-
-
 @pytest.fixture(params=[name if name in ENDS else seldom(name) for name in VERSIONS])
 def every_mxnet(request):
     """Return each Environment in turn: the version of MXNet, and a Python with it.

@@ -17,6 +17,7 @@ from tests.networks import own_network
 from tests.plans import process_of
 
 NODE_PACKAGE = pathlib.Path(__file__).resolve().parents[2] / "python"
+SCRIPTS = pathlib.Path(__file__).with_name("scripts")  # of the users
 PORT = 19091
 # The last numbers of the addresses of the scheduler, of the first server and of the first worker.
 SCHEDULER, SERVER, WORKER = 11, 21, 31
@@ -29,12 +30,36 @@ def program(**values):
     return [json.dumps(values, default=str)]
 
 
+def run_alone(python, *command, **environment):
+    """Run a script of SCRIPTS without a job. Return the finished process.
+
+    The test fails with the whole stderr if the exit status is not 0. Args: `command` the name of
+    the script, and its arguments; `environment` more variables.
+    """
+    done = subprocess.run(
+        [str(python), "-W", "ignore", str(SCRIPTS / command[0]), *map(str, command[1:])],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+        timeout=600,
+        env=dict(os.environ, PYTHONPATH=str(NODE_PACKAGE), OMP_NUM_THREADS="1", **environment),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def log_of(folder, process):
+    """Return the output of a process such as "worker-0" of the job in `folder`."""
+    return (folder / (process + ".log")).read_text()
+
+
 class Job:
     """Scheduler, servers and workers in the network of this test process, which end together.
 
     `groups` contains the group of each worker. Under dist_gsync each of `servers` is a process for
-    each group. Every worker runs `script`. `environment` applies to every process,
-    `worker_environment[i]` to worker i. Worker i runs with `worker_python[i]`, if there is one.
+    each group. Every worker runs `script`, a path or the name of a script in SCRIPTS.
+    `environment` applies to every process, `worker_environment[i]` to worker i. Worker i runs with
+    `worker_python[i]`, if there is one.
 
     A healthy process sends a heartbeat each second. The `heartbeat` timeout is much longer, because
     a busy machine may stop a process for seconds. A test of a job whose processes notice a death
@@ -128,7 +153,7 @@ class Job:
                 _address(WORKER + index),
                 port,
                 run((worker_python or {}).get(index, python))
-                + ["script", str(script), "--", *map(str, arguments)],
+                + ["script", str(SCRIPTS / script), "--", *map(str, arguments)],
                 own,
             )
 
@@ -196,19 +221,19 @@ class Job:
         assert set(codes.values()) == {0}, "%s\n%s" % (codes, self.evidence())
         return self
 
-    def evidence(self, lines=25):
-        """Return the exit status, the time of the last output and the last lines of every process.
+    def evidence(self):
+        """Return the exit status, the time of the last output and the whole output of each process.
 
-        The status of a process that the job itself has killed is -9.
+        MXNet's own message of an abort stands before the stacks of all threads, so that the last
+        lines alone may lack it. The status of a process that the job itself has killed is -9.
         """
         parts = []
         for name, process in self.processes.items():
             path = self.folder / (name + ".log")
-            text = path.read_text(errors="replace").splitlines()[-lines:]
+            text = path.read_text(errors="replace")
             written = time.strftime("%H:%M:%S", time.localtime(path.stat().st_mtime))
             parts.append(
-                "--- %s, status %s, last output %s\n%s"
-                % (name, process.poll(), written, "\n".join(text))
+                "--- %s, status %s, last output %s\n%s" % (name, process.poll(), written, text)
             )
         return "\n".join(parts)
 

@@ -34,9 +34,7 @@ is merged, so no parameter is ahead by more than one round. The search tries the
 allows no later merge of the slice in an earlier round.
 
 Limits: Adam and RMSProp cancel a constant factor of all gradients unless there is weight decay or
-clipping. A slice whose gradients are all 0 matches any order. Centered RMSProp takes the difference
-of two nearly equal numbers where a gradient is constant, as clipped gradients are; it may need a
-greater tolerance.
+clipping. A slice whose gradients are all 0 matches any order.
 """
 
 import collections
@@ -166,39 +164,17 @@ class Adam(Optimizer):
 class RmsProp(Optimizer):
     """RMSProp clips the sum of gradient and weight decay; epsilon is inside the root."""
 
-    def __init__(
-        self,
-        learning_rate=0.001,
-        gamma1=0.9,
-        gamma2=0.9,
-        epsilon=1e-8,
-        centered=False,
-        clip_weights=None,
-        **params,
-    ):
+    def __init__(self, learning_rate=0.001, gamma1=0.9, epsilon=1e-8, **params):
         super().__init__(learning_rate, **params)
-        self._gamma1, self._gamma2, self._epsilon = _single(gamma1), _single(gamma2), epsilon
-        self._centered, self._clip_weights = centered, clip_weights
+        self._gamma1, self._epsilon = _single(gamma1), epsilon
 
     def slots(self, size):
-        return tuple(np.zeros(size) for _ in range(3 if self._centered else 1))
+        return (np.zeros(size),)
 
     def update(self, weight, slots, gradient, lr, wd, count):
         gradient = self._clipped(gradient + wd * weight)
         square = self._gamma1 * slots[0] + (1 - self._gamma1) * gradient**2
-        if self._centered:
-            mean = self._gamma1 * slots[1] + (1 - self._gamma1) * gradient
-            change = self._gamma2 * slots[2] - lr * gradient / np.sqrt(
-                square - mean**2 + self._epsilon
-            )
-            slots = square, mean, change
-        else:
-            change = -lr * gradient / np.sqrt(square + self._epsilon)
-            slots = (square,)
-        weight = weight + change
-        if self._clip_weights:
-            weight = np.clip(weight, -self._clip_weights, self._clip_weights)
-        return weight, slots
+        return weight - lr * gradient / np.sqrt(square + self._epsilon), (square,)
 
 
 OPTIMIZERS = {"sgd": Sgd, "adam": Adam, "rmsprop": RmsProp}
@@ -295,7 +271,6 @@ def explain(
     servers=1,
     bound=1000 * 1000,
     tolerance=TOLERANCE,
-    clocks=False,
     compensation=0.0,
     max_y=0,
 ):
@@ -313,8 +288,6 @@ def explain(
         servers: the number of hosts.
         bound: MXNET_KVSTORE_BIGARRAY_BOUND.
         tolerance: the largest relative error.
-        clocks: whether merges must also agree with the workers' `started`. All workers must have
-            run with one clock.
         compensation: lambda.
         max_y: the largest Y of a merge that is not dropped, or 0.
     """
@@ -324,7 +297,7 @@ def explain(
     found = []
     for index, initial in enumerate(workers[0]["initial"]):
         for begin, end in slices(initial.size, servers, bound):
-            log = _Log(workers, groups, index, begin, end, clocks)
+            log = _Log(workers, groups, index, begin, end)
             lr = 1.0 if lr_mult is None else float(lr_mult[index])
             wd = optimizer.wd * (1.0 if wd_mult is None else float(wd_mult[index]))
             found.append(_Search(definition, log, lr, wd, tolerance).run())
@@ -393,13 +366,8 @@ class _Log:
     `total[g][t]` is the sum of the gradients, `after[g][t]` the pulled weights.
     """
 
-    def __init__(self, workers, groups, index, begin, end, clocks):
-        self.parameter, self.begin, self.end, self._clocks = (
-            workers[0]["names"][index],
-            begin,
-            end,
-            clocks,
-        )
+    def __init__(self, workers, groups, index, begin, end):
+        self.parameter, self.begin, self.end = workers[0]["names"][index], begin, end
         self.initial = self._of(workers[0]["initial"][index])
         for number, worker in enumerate(workers):
             if not np.array_equal(self._of(worker["initial"][index]), self.initial):
@@ -407,7 +375,7 @@ class _Log:
         self.members = {
             g: [i for i, other in enumerate(groups) if other == g] for g in sorted(set(groups))
         }
-        self.total, self.after, self._earliest, self._latest = {}, {}, {}, {}
+        self.total, self.after = {}, {}
         for group in self.members:
             self._read(workers, group, index)
 
@@ -432,12 +400,6 @@ class _Log:
                         group,
                         t,
                     )
-        # A merge happens after every member has begun the step, and before any begins the next
-        # step.
-        self._earliest[group] = [max(log["started"][t] for log in logs) for t in steps]
-        self._latest[group] = [min(log["started"][t + 1] for log in logs) for t in steps[:-1]] + [
-            math.inf
-        ]
 
     def _of(self, array):
         return np.asarray(array).reshape(-1)[self.begin : self.end].astype("float64")
@@ -447,14 +409,7 @@ class _Log:
 
     def may_merge(self, done):
         """Return the groups that may merge next, when each group has merged `done[g]` times."""
-        left = [g for g in self.members if done[g] < len(self.after[g])]
-        if not self._clocks:
-            return left
-        return [
-            g
-            for g in left
-            if all(self._latest[h][done[h]] >= self._earliest[g][done[g]] for h in left)
-        ]
+        return [g for g in self.members if done[g] < len(self.after[g])]
 
 
 class _Search:
@@ -527,12 +482,12 @@ class _Search:
             return self._log.failure(
                 text + "after %d of %d merges" % (max(self._merged, 0), self._total)
             )
-        told = "; ".join(
+        nearest = "; ".join(
             "group %s, step %d, Y = %d in round %d is off by %.2g" % merge[:5] for merge in misses
         )
         return self._log.failure(
             "%safter %d of %d merges no group's next merge gives its pulled weights, to %.2g of "
-            "the largest: %s" % (text, self._merged, self._total, self._tolerance, told),
+            "the largest: %s" % (text, self._merged, self._total, self._tolerance, nearest),
             misses[0].group,
             misses[0].step,
             misses[0].error,

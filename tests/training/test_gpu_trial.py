@@ -32,12 +32,12 @@ print("NO GPU " + json.dumps(list(gpu_trial.trials(mx, 1, mx.gpu))))
 
 def test_trials_find_right_and_wrong_devices(every_mxnet):
     environment = dict(os.environ, PYTHONPATH=str(PROJECT / "python"))
-    told = subprocess.run(
+    output = subprocess.run(
         [str(every_mxnet.python), "-c", RUN], env=environment, check=True, stdout=subprocess.PIPE
     ).stdout.decode()
 
     def found(mark):
-        (line,) = (line for line in told.splitlines() if line.startswith(mark))
+        (line,) = (line for line in output.splitlines() if line.startswith(mark))
         return json.loads(line[len(mark) :])
 
     pairs = ["0 -> 1", "0 -> 2", "1 -> 0", "1 -> 2", "2 -> 0", "2 -> 1"]

@@ -3,10 +3,8 @@
 import collections
 import json
 import math
-import os
 import re
 import shutil
-import subprocess
 import time
 
 import numpy as np
@@ -15,26 +13,19 @@ import pytest
 from mxcluster import exit_codes
 from tests import machine
 from tests.often import seldom
-from tests.training.conftest import also_between, by_turns, newest_often
-from tests.training.loopback import NODE_PACKAGE, Job
+from tests.training.conftest import by_turns, newest_often
+from tests.training.loopback import SCRIPTS, Job, log_of, run_alone
 from tests.training.replay import OPTIMIZERS, NoOrder, compressed, explain, load, part
 from tests.waiting import until
 
 MOMENTUM = {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01}
 
 
-def train(python, folder, scripts, frontend, kv, groups, steps=50, servers=1, settings=(), **job):
+def train(python, folder, frontend, kv, groups, steps=50, servers=1, settings=(), **job):
     """Run small_training.py; return (the job, the log of each worker)."""
     arguments = [frontend, kv, steps, folder / "worker", *settings]
     job = Job(
-        python,
-        folder,
-        scripts / "small_training.py",
-        kv,
-        groups,
-        servers,
-        arguments=arguments,
-        **job,
+        python, folder, "small_training.py", kv, groups, servers, arguments=arguments, **job
     ).succeed()
     return job, [load(folder / ("worker-%d.npz" % index)) for index in range(len(groups))]
 
@@ -43,35 +34,32 @@ def params(**values):
     return "params=" + json.dumps(values)
 
 
-@by_turns("frontend", ("module",), ("gluon",))
-def test_one_group_of_all_is_dist_sync(every_mxnet, tmp_path, scripts, frontend):
-    """dist_gsync with one group equals dist_sync, and both conform to the definition.
+@by_turns("kv, frontend", ("dist_sync", "module"), ("dist_gsync", "gluon"))
+def test_one_group_of_all_is_dist_sync(every_mxnet, tmp_path, kv, frontend):
+    """dist_sync, and dist_gsync with one group, conform to the same definition.
 
     The case has momentum, weight decay, multipliers and arrays that are split over two servers.
     """
-    options = dict(
+    _, workers = train(
+        every_mxnet.python,
+        tmp_path,
+        frontend,
+        kv,
+        [0, 0],
         servers=2,
         settings=[params(**MOMENTUM), "mult=1"],
         environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "50"},
     )
-    runs = {
-        kv: train(every_mxnet.python, tmp_path / kv, scripts, frontend, kv, [0, 0], **options)[1]
-        for kv in ("dist_sync", "dist_gsync")
-    }
-    for stock, ours in zip(runs["dist_sync"], runs["dist_gsync"]):
-        for name, one, other in zip(stock["names"], stock["weights"], ours["weights"]):
-            assert np.abs(one - other).max() <= 1e-6, name
-    for workers in runs.values():
-        explain(
-            workers,
-            [0, 0],
-            OPTIMIZERS["sgd"](**MOMENTUM),
-            rescale=1.0 / 8 if frontend == "gluon" else 1.0 / 16,
-            lr_mult=workers[0]["lr_mult"],
-            wd_mult=workers[0]["wd_mult"],
-            servers=2,
-            bound=50,
-        )
+    explain(
+        workers,
+        [0, 0],
+        OPTIMIZERS["sgd"](**MOMENTUM),
+        rescale=1.0 / 8 if frontend == "gluon" else 1.0 / 16,
+        lr_mult=workers[0]["lr_mult"],
+        wd_mult=workers[0]["wd_mult"],
+        servers=2,
+        bound=50,
+    )
 
 
 # frontend, groups, servers, optimizer, its arguments, quantity that Y divides, more settings
@@ -89,8 +77,6 @@ MERGES = [
         "rate",
         ["keys=string", "calls=lists"],
     ),
-]
-MORE_MERGES = [
     ("module", [0, 1, 2], 1, "sgd", MOMENTUM, "one", []),
     (
         "plain",
@@ -106,17 +92,10 @@ MORE_MERGES = [
 
 @by_turns("frontend, groups, servers, optimizer, arguments, y, settings", *MERGES)
 def test_every_merge_is_that_of_the_definition(
-    every_mxnet, tmp_path, scripts, frontend, groups, servers, optimizer, arguments, y, settings
+    every_mxnet, tmp_path, frontend, groups, servers, optimizer, arguments, y, settings
 ):
     case = frontend, groups, servers, optimizer, arguments, y, settings
-    check_merges(every_mxnet.python, tmp_path, scripts, *case)
-
-
-@pytest.mark.parametrize(
-    "case", MORE_MERGES, ids=lambda case: "-".join((case[0], case[3], case[5]))
-)
-def test_every_merge_is_that_of_the_definition_in_other_uses(mxnet_new, tmp_path, scripts, case):
-    check_merges(mxnet_new.python, tmp_path, scripts, *case)
+    check_merges(every_mxnet.python, tmp_path, *case)
 
 
 # A small network has small gradients, so a large lambda shows.
@@ -129,15 +108,14 @@ LATE_MERGES = [
 
 @newest_often
 @pytest.mark.parametrize("case", LATE_MERGES, ids=lambda case: "-".join((case[0], case[3])))
-def test_late_merges_are_compensated_or_dropped(every_mxnet, tmp_path, scripts, case):
-    found = check_merges(every_mxnet.python, tmp_path, scripts, *case)
+def test_late_merges_are_compensated_or_dropped(every_mxnet, tmp_path, case):
+    found = check_merges(every_mxnet.python, tmp_path, *case)
     assert case[-1] == 0 or any(slice.dropped for slice in found), "no update was late"
 
 
 def check_merges(
     python,
     folder,
-    scripts,
     frontend,
     groups,
     servers,
@@ -156,7 +134,6 @@ def check_merges(
     job, workers = train(
         python,
         folder,
-        scripts,
         frontend,
         "dist_gsync",
         groups,
@@ -190,19 +167,19 @@ def check_merges(
         compensation=compensation,
         max_y=max_y,
     )
-    told, dropped = collections.Counter(), 0
+    histogram, dropped = collections.Counter(), 0
     last = {event["index"]: event for event in job.events("gsync")}
     for event in last.values():
-        told.update({int(y): count for y, count in event["y"].items()})
+        histogram.update({int(y): count for y, count in event["y"].items()})
         dropped += sum(event["dropped"].values())
     assert (
-        sum(told.values()) + dropped
+        sum(histogram.values()) + dropped
         == sum(len(slice.merges) for slice in found)
         == len(set(groups)) * steps * len(found)
     )
-    assert max(told) > 1, "the groups never interleaved: the test is void"
+    assert max(histogram) > 1, "the groups never interleaved: the test is void"
     if not any(slice.ambiguous for slice in found) and y != "one":
-        assert told == collections.Counter(y for slice in found for y in slice.ys)
+        assert histogram == collections.Counter(y for slice in found for y in slice.ys)
     return found
 
 
@@ -220,7 +197,7 @@ COMPRESSIONS = [
 
 @newest_often
 @pytest.mark.parametrize("case", COMPRESSIONS, ids=lambda case: "-".join(map(str, case)))
-def test_compressed_gradients_are_merged_as_defined(every_mxnet, tmp_path, scripts, case):
+def test_compressed_gradients_are_merged_as_defined(every_mxnet, tmp_path, case):
     """The servers merge multiples of the threshold, and the rest is left over for the next step.
 
     Arrays are split over two servers.
@@ -230,7 +207,6 @@ def test_compressed_gradients_are_merged_as_defined(every_mxnet, tmp_path, scrip
     job, workers = train(
         every_mxnet.python,
         tmp_path,
-        scripts,
         frontend,
         kv,
         groups,
@@ -256,12 +232,11 @@ def test_compressed_gradients_are_merged_as_defined(every_mxnet, tmp_path, scrip
 
 
 @newest_often
-def test_every_compressed_update_is_there_once(every_mxnet, tmp_path, scripts):
+def test_every_compressed_update_is_there_once(every_mxnet, tmp_path):
     """Under dist_async too the servers give the optimizer multiples of the threshold."""
     _, workers = train(
         every_mxnet.python,
         tmp_path,
-        scripts,
         "module",
         "dist_async",
         [0, 0, 0],
@@ -288,12 +263,12 @@ def check_sums(workers, sent):
 
 
 @newest_often
-def test_y_divides_what_every_optimizer_feels(every_mxnet, scripts):
+def test_y_divides_what_every_optimizer_feels(every_mxnet):
     """Three interleaved groups move a weight as far as one group.
 
     Adaptive optimizers cancel a smaller gradient, so Y divides their rate.
     """
-    found = run_alone(every_mxnet.python, scripts / "distances.py")
+    found = result_of(every_mxnet, "distances.py")
     for name, moved in found.items():
         assert 0.9 <= moved["rate"] / moved["one group"] <= (1.35 if "momentum" in name else 1.1), (
             name,
@@ -304,49 +279,40 @@ def test_y_divides_what_every_optimizer_feels(every_mxnet, scripts):
     assert found["sgd"]["gradient"] == pytest.approx(found["sgd"]["rate"], rel=1e-5)
 
 
-def test_every_optimizer_of_mxnet(every_mxnet, scripts):
+def test_every_optimizer_of_mxnet(every_mxnet):
     """Shared by two groups, an optimizer gives MXNet's result or is refused for Python state."""
-    found = run_alone(every_mxnet.python, scripts / "every_optimizer.py")
+    found = result_of(every_mxnet, "every_optimizer.py")
     assert {"sgd", "nag", "adam", "rmsprop", "adagrad", "adadelta", "ftrl", "signum"} <= set(
         found["same"]
     ), found
     assert "nadam" in found["refused"] and not found["other"], found
 
 
-def test_a_second_optimizer_comes_to_one_group_first(every_mxnet, scripts):
+def test_a_second_optimizer_comes_to_one_group_first(every_mxnet):
     """A second optimizer has new states, and does not reuse those of the first."""
-    found = run_alone(every_mxnet.python, scripts / "second_optimizer.py")
+    found = result_of(every_mxnet, "second_optimizer.py")
     assert found["found"] == pytest.approx(found["expected"], abs=1e-6), found
 
 
-def test_a_schedule_is_shown_rounds_of_all_stale_workers(every_mxnet, scripts):
+def test_a_schedule_is_shown_rounds_of_all_stale_workers(every_mxnet):
     """A schedule counts rounds, as under dist_sync; by pushes the rate would fall sooner."""
-    found = run_alone(every_mxnet.python, scripts / "stale_schedule.py")
+    found = result_of(every_mxnet, "stale_schedule.py")
     assert found["found"] == pytest.approx(found["expected"], abs=1e-6), found
     assert "mlp-0001 was requested before an optimizer" in found["refused"], found["refused"]
 
 
-def run_alone(python, script):
+def result_of(environment, script):
     """Run a script without a job; return the JSON of its last output line."""
-    done = subprocess.run(
-        [str(python), "-W", "ignore", str(script)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env=dict(os.environ, PYTHONPATH=str(NODE_PACKAGE)),
-        universal_newlines=True,
-    )
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout.splitlines()[-1])
+    return json.loads(run_alone(environment.python, script).stdout.splitlines()[-1])
 
 
-def test_a_slow_group_does_not_slow_the_other(mxnet_new, tmp_path, scripts):
+def test_a_slow_group_does_not_slow_the_other(mxnet_new, tmp_path):
     """With a second group at a quarter of its speed, a group keeps 0.9 of its own speed."""
 
     def seconds(folder, groups, pauses):
         _, workers = train(
             mxnet_new.python,
             folder,
-            scripts,
             "module",
             "dist_gsync",
             groups,
@@ -370,7 +336,7 @@ def test_a_slow_group_does_not_slow_the_other(mxnet_new, tmp_path, scripts):
 
 
 @newest_often
-def test_staleness_is_bounded_and_the_bound_is_reached(every_mxnet, tmp_path, scripts):
+def test_staleness_is_bounded_and_the_bound_is_reached(every_mxnet, tmp_path):
     """In 200 iterations with random delays the staleness reaches its bound and never exceeds it.
 
     The check uses the stores' clocks and the machine's clock.
@@ -379,7 +345,6 @@ def test_staleness_is_bounded_and_the_bound_is_reached(every_mxnet, tmp_path, sc
     job, workers = train(
         every_mxnet.python,
         tmp_path,
-        scripts,
         "module",
         "dist_ssync",
         [0, 0, 0],
@@ -409,23 +374,16 @@ def lead(started):
 
 
 @newest_often
-def test_staleness_is_bounded_where_first_steps_have_different_keys(every_mxnet, tmp_path, scripts):
+def test_staleness_is_bounded_where_first_steps_have_different_keys(every_mxnet, tmp_path):
     """A pull of the first step does not count as an iteration.
 
     Once it did, and a worker with more keys was further ahead.
     """
     job = Job(
-        every_mxnet.python,
-        tmp_path,
-        scripts / "first_steps.py",
-        "dist_ssync",
-        [0, 0],
-        2,
-        staleness=1,
+        every_mxnet.python, tmp_path, "first_steps.py", "dist_ssync", [0, 0], 2, staleness=1
     ).succeed()
     started = [
-        json.loads((tmp_path / ("worker-%d.log" % index)).read_text().splitlines()[-1])
-        for index in (0, 1)
+        json.loads(log_of(tmp_path, "worker-%d" % index).splitlines()[-1]) for index in (0, 1)
     ]
     assert 0 < lead(started) <= 1, job.evidence()
 
@@ -436,14 +394,11 @@ def test_staleness_is_bounded_where_first_steps_have_different_keys(every_mxnet,
     ("feedforward", [], "1*2,0*1"),
     ("gluon", ["mult=1", "freeze=20"], "1*4"),
 )
-def test_every_stale_update_is_there_once(
-    every_mxnet, tmp_path, scripts, frontend, settings, placement
-):
+def test_every_stale_update_is_there_once(every_mxnet, tmp_path, frontend, settings, placement):
     """Without momentum and decay, the weights are the sum of all gradients in any order."""
     _, workers = train(
         every_mxnet.python,
         tmp_path,
-        scripts,
         frontend,
         "dist_ssync",
         [0, 0, 0],
@@ -458,7 +413,7 @@ def test_every_stale_update_is_there_once(
         assert lead([worker["started"] for worker in workers]) <= 2
 
 
-def test_a_layer_that_is_frozen_during_training(every_mxnet, tmp_path, scripts):
+def test_a_layer_that_is_frozen_during_training(every_mxnet, tmp_path):
     """Later pulls do not overwrite the gradient of a frozen layer.
 
     Once they did, and the worker pushed the result as a gradient.
@@ -467,7 +422,6 @@ def test_a_layer_that_is_frozen_during_training(every_mxnet, tmp_path, scripts):
     _, workers = train(
         every_mxnet.python,
         tmp_path,
-        scripts,
         "gluon",
         "dist_gsync",
         groups,
@@ -495,15 +449,14 @@ def test_a_layer_that_is_frozen_during_training(every_mxnet, tmp_path, scripts):
         )
 
 
-def test_unequal_numbers_of_iterations_end(mxnet_new, tmp_path, scripts):
+def test_unequal_numbers_of_iterations_end(mxnet_new, tmp_path):
     """Under dist_ssync a finished worker does not block others."""
     job = Job(
-        mxnet_new.python, tmp_path, scripts / "unequal_steps.py", "dist_ssync", [0, 0], staleness=1
+        mxnet_new.python, tmp_path, "unequal_steps.py", "dist_ssync", [0, 0], staleness=1
     ).succeed()
-    assert "worker 1 did 30 steps" in (tmp_path / "worker-1.log").read_text(), job.evidence()
+    assert "worker 1 did 30 steps" in log_of(tmp_path, "worker-1"), job.evidence()
 
 
-@also_between
 @pytest.mark.parametrize(
     "kv, groups, bound",
     [
@@ -512,7 +465,7 @@ def test_unequal_numbers_of_iterations_end(mxnet_new, tmp_path, scripts):
         ("dist_ssync", [0, 0], 1000),
     ],
 )
-def test_uses_that_training_programs_do_not_make(every_mxnet, tmp_path, scripts, kv, groups, bound):
+def test_uses_that_training_programs_do_not_make(every_mxnet, tmp_path, kv, groups, bound):
     """Unusual calls give correct weights: fewer keys, other orders, late keys, ...
 
     The script checks each weight. With a bound of 2 each array of two numbers is split over two
@@ -521,7 +474,7 @@ def test_uses_that_training_programs_do_not_make(every_mxnet, tmp_path, scripts,
     job = Job(
         every_mxnet.python,
         tmp_path,
-        scripts / "uses.py",
+        "uses.py",
         kv,
         groups,
         servers=2,
@@ -530,7 +483,7 @@ def test_uses_that_training_programs_do_not_make(every_mxnet, tmp_path, scripts,
         environment={"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound)},
     ).succeed()
     for index in range(len(groups)):
-        text = (tmp_path / ("worker-%d.log" % index)).read_text()
+        text = log_of(tmp_path, "worker-%d" % index)
         assert "all uses are right" in text, job.evidence()
         assert ("set the learning rate to 0.25 on a worker, but the servers keep 0.1" in text) == (
             index < 2
@@ -548,18 +501,18 @@ def test_uses_that_training_programs_do_not_make(every_mxnet, tmp_path, scripts,
     ("dist_gsync", "name"),
     ("dist_gsync", "numpy"),
 )
-def test_more_uses(every_mxnet, tmp_path, scripts, kv, which):
+def test_more_uses(every_mxnet, tmp_path, kv, which):
     job = Job(
         every_mxnet.python,
         tmp_path,
-        scripts / "more_uses.py",
+        "more_uses.py",
         kv,
         [0, 1],
         servers=2,
         arguments=[kv, which],
         environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "4"},
     ).succeed()
-    assert "right" in (tmp_path / "worker-0.log").read_text(), job.evidence()
+    assert "right" in log_of(tmp_path, "worker-0"), job.evidence()
 
 
 DISAGREE = {
@@ -578,20 +531,14 @@ OFTEN = [("schedule", "dist_gsync"), ("rescale_grad", "dist_ssync")]
     "what, kv",
     [(what, kv) if (what, kv) in OFTEN else seldom(what, kv) for what in DISAGREE for kv in STORES],
 )
-def test_workers_that_do_not_agree_end_the_job(mxnet_new, tmp_path, scripts, what, kv):
+def test_workers_that_do_not_agree_end_the_job(mxnet_new, tmp_path, what, kv):
     job = Job(
-        mxnet_new.python,
-        tmp_path,
-        scripts / "disagree.py",
-        kv,
-        STORES[kv],
-        arguments=[kv, what],
-        heartbeat=5,
+        mxnet_new.python, tmp_path, "disagree.py", kv, STORES[kv], arguments=[kv, what], heartbeat=5
     )
     with machine.Stopwatch() as watch:
         until(job.has_failed, seconds=300, evidence=job.evidence)
-    told = re.findall("told at ([0-9.]+)", job.evidence())
-    taken = time.monotonic() - max(map(float, told), default=-math.inf)
+    times = re.findall("sent at ([0-9.]+)", job.evidence())
+    taken = time.monotonic() - max(map(float, times), default=-math.inf)
     assert taken < 10 * watch.slowness, (taken, watch.slowness, job.evidence())
     codes = job.wait(grace=120)  # without an agent, the others end by missing heartbeats
     assert exit_codes.UPDATER_FAILED in codes.values() and "still running" not in codes.values(), (
@@ -600,12 +547,12 @@ def test_workers_that_do_not_agree_end_the_job(mxnet_new, tmp_path, scripts, wha
     assert re.search(DISAGREE[what], job.evidence()), job.evidence()
 
 
-def test_servers_whose_ranks_are_not_those_of_the_plan_end_the_job(mxnet_new, tmp_path, scripts):
+def test_servers_whose_ranks_are_not_those_of_the_plan_end_the_job(mxnet_new, tmp_path):
     """Servers with swapped ranks would merge gradients of the other group."""
     job = Job(
         mxnet_new.python,
         tmp_path,
-        scripts / "uses.py",
+        "uses.py",
         "dist_gsync",
         [0, 0, 1],
         arguments=["dist_gsync"],
@@ -619,23 +566,21 @@ def test_servers_whose_ranks_are_not_those_of_the_plan_end_the_job(mxnet_new, tm
 
 @newest_often
 @pytest.mark.parametrize("kv, groups", [("dist_gsync", [0, 1]), ("dist_ssync", [0, 1])])
-def test_what_cannot_be_trained_is_refused(every_mxnet, tmp_path, scripts, kv, groups):
+def test_what_cannot_be_trained_is_refused(every_mxnet, tmp_path, kv, groups):
     """fp16, integer and sparse parameters, unknown names and mixed keys are refused.
 
     The script checks each message."""
-    job = Job(
-        every_mxnet.python, tmp_path, scripts / "refusals.py", kv, groups, arguments=[kv]
-    ).succeed()
-    assert "all refused" in (tmp_path / "worker-0.log").read_text(), job.evidence()
+    job = Job(every_mxnet.python, tmp_path, "refusals.py", kv, groups, arguments=[kv]).succeed()
+    assert "all refused" in log_of(tmp_path, "worker-0"), job.evidence()
 
 
 @pytest.mark.parametrize("kv", [seldom("dist_sync"), "dist_gsync"])
-def test_an_optimizer_that_raises_on_the_server_ends_the_job(mxnet_new, tmp_path, scripts, kv):
+def test_an_optimizer_that_raises_on_the_server_ends_the_job(mxnet_new, tmp_path, kv):
     """MXNet itself would ignore the exception and continue without training."""
     job = Job(
         mxnet_new.python,
         tmp_path,
-        scripts / "small_training.py",
+        "small_training.py",
         kv,
         [0, 1],
         arguments=["module", kv, 5, tmp_path / "worker", params(momentum="much")],
@@ -646,11 +591,11 @@ def test_an_optimizer_that_raises_on_the_server_ends_the_job(mxnet_new, tmp_path
     assert "the optimizer failed on the server" in job.evidence(), job.evidence()
 
 
-def test_a_server_process_whose_mate_has_failed_says_so(mxnet_new, tmp_path, scripts):
+def test_a_server_process_whose_mate_has_failed_says_so(mxnet_new, tmp_path):
     """Only the server with the exception is the cause; its mate on the host ends as its peer."""
     (tmp_path / "script").mkdir()
     for name in ("one_fails.py", "fails_on_server_1.py"):
-        shutil.copy(str(scripts / name), str(tmp_path / "script"))
+        shutil.copy(str(SCRIPTS / name), str(tmp_path / "script"))
     job = Job(
         mxnet_new.python,
         tmp_path,
@@ -664,5 +609,5 @@ def test_a_server_process_whose_mate_has_failed_says_so(mxnet_new, tmp_path, scr
     until(lambda: all(server.poll() for server in servers), evidence=job.evidence)
     codes = [server.poll() for server in servers]
     assert codes == [exit_codes.PEER_DIED, exit_codes.UPDATER_FAILED], job.evidence()
-    log = (tmp_path / "server-0.log").read_text()
+    log = log_of(tmp_path, "server-0")
     assert "another server process of this host died during an update of parameter 3" in log, log

@@ -2,15 +2,13 @@
 
 import itertools
 import json
-import os
-import subprocess
 
 import numpy as np
 import pytest
 
 from mxcluster import events
 from tests.training.conftest import newest_often
-from tests.training.loopback import NODE_PACKAGE
+from tests.training.loopback import run_alone
 from tests.training.replay import OPTIMIZERS, NoOrder, explain
 
 SIZES = [2, 1, 1]  # |g|: powers of two, so that a sum is exactly that of its equal parts
@@ -19,29 +17,11 @@ MOMENTUM = {"learning_rate": 0.05, "momentum": 0.9, "wd": 0.1}
 ADAM = {"learning_rate": 0.05, "wd": 0.1}
 
 
-def run(python, folder, scripts, *cases):
+def run(python, folder, *cases):
     """Run late_updates.py; return (its arrays for each case, its events)."""
     cases = [dict({"optimizer": "sgd", "sizes": SIZES}, **case) for case in cases]
-    done = subprocess.run(
-        [
-            str(python),
-            "-W",
-            "ignore",
-            str(scripts / "late_updates.py"),
-            str(folder / "log.npz"),
-            *map(json.dumps, cases),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=600,
-        env=dict(
-            os.environ,
-            PYTHONPATH=str(NODE_PACKAGE),
-            MXCLUSTER_JOB_DIR=str(folder),
-            OMP_NUM_THREADS="1",
-        ),
-    )
-    assert done.returncode == 0, done.stdout.decode(errors="replace")
+    environment = {"MXCLUSTER_JOB_DIR": str(folder), "MXCLUSTER_TRACE": "1"}
+    run_alone(python, "late_updates.py", folder / "log.npz", *map(json.dumps, cases), **environment)
     file = np.load(str(folder / "log.npz"))
     names = ("initial", "order", "sums", "pulled")
     logs = [
@@ -101,12 +81,12 @@ CASES = [
 
 
 @newest_often
-def test_late_updates_are_those_of_the_definition(every_mxnet, tmp_path, scripts):
+def test_late_updates_are_those_of_the_definition(every_mxnet, tmp_path):
     """A replay in numpy gives the weights of every merge, and no other setting of a knob does."""
     names = ("optimizer", "params", "settings", "schedule")
     cases = [dict(zip(names, case)) for case in CASES]
-    logs, told = run(every_mxnet.python, tmp_path, scripts, *cases)
-    merges = [event for event in told if event["event"] == "merge"]
+    logs, written = run(every_mxnet.python, tmp_path, *cases)
+    merges = [event for event in written if event["event"] == "merge"]
     assert len(merges) == sum(len(log["order"]) for log in logs)
     for number, (log, case) in enumerate(zip(logs, cases)):
         found = explained(log, case)
@@ -135,12 +115,12 @@ def in_order(merges):
     return found
 
 
-def test_the_last_events_hold_both_histograms(mxnet_new, tmp_path, scripts):
-    (log,), told = run(
-        mxnet_new.python, tmp_path, scripts, {"params": MOMENTUM, "settings": {"max_y": 3}}
+def test_the_last_events_hold_both_histograms(mxnet_new, tmp_path):
+    (log,), written = run(
+        mxnet_new.python, tmp_path, {"params": MOMENTUM, "settings": {"max_y": 3}}
     )
-    merges = [event for event in told if event["event"] == "merge"]
-    for event in (event for event in told if event["event"] == "gsync"):
+    merges = [event for event in written if event["event"] == "merge"]
+    for event in (event for event in written if event["event"] == "gsync"):
         own = [merge for merge in merges if merge["group"] == event["group"]]
         for name, is_dropped in (("y", False), ("dropped", True)):
             ys = [merge["y"] for merge in own if merge["dropped"] == is_dropped]
@@ -150,7 +130,7 @@ def test_the_last_events_hold_both_histograms(mxnet_new, tmp_path, scripts):
 
 
 @newest_often
-def test_disabled_knobs_change_no_bit(every_mxnet, tmp_path, scripts):
+def test_disabled_knobs_change_no_bit(every_mxnet, tmp_path):
     """The value 0 leaves every bit as it is. So does a group that trains alone: its d is 0."""
     zero, both = {"compensation": 0.0, "max_y": 0}, {"compensation": LAMBDA, "max_y": 1}
     for optimizer, params in (("sgd", MOMENTUM), ("adam", ADAM)):
@@ -158,7 +138,6 @@ def test_disabled_knobs_change_no_bit(every_mxnet, tmp_path, scripts):
         logs, _ = run(
             every_mxnet.python,
             tmp_path,
-            scripts,
             dict(case, settings={}),
             dict(case, settings=zero),
             dict(case, settings={}, alone=True),

@@ -19,7 +19,7 @@ else:
 def names(module):
     return sorted(name for name in vars(module) if not name.startswith("__"))
 
-told = {
+names_of = {
     name: names(module)
     for name, module in sorted(sys.modules.items())
     if name.split(".")[0] == "mxnet" and module is not None
@@ -51,7 +51,7 @@ made = [
     if callable(operator) and hasattr(operator, "__name__")
 ]
 written_by = mx.nd.op.softmax.__code__.co_filename
-print(json.dumps({"names": told, "values": values, "made": made, "written_by": written_by}))
+print(json.dumps({"names": names_of, "values": values, "made": made, "written_by": written_by}))
 """
 
 

@@ -39,10 +39,10 @@ def test_the_scheduler_loads_what_mxnet_would(every_mxnet, tmp_path, given, foun
         {name: str(tmp_path / path) for name, path in given.items()},
         PYTHONPATH=str(PROJECT / "python"),
     )
-    told = subprocess.run(
+    done = subprocess.run(
         [str(every_mxnet.python), "-c", COMPARE],
         env=environment,
         check=True,
         stdout=subprocess.PIPE,
     )
-    assert told.stdout.decode().strip().endswith(found)
+    assert done.stdout.decode().strip().endswith(found)

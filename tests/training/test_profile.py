@@ -10,11 +10,11 @@ MLP = [128 * 64, 128, 64 * 128, 64, 10 * 64, 10]
 
 
 @newest_often
-def test_each_worker_measures_itself_and_the_servers(every_mxnet, tmp_path, scripts):
+def test_each_worker_measures_itself_and_the_servers(every_mxnet, tmp_path):
     job = Job(
         every_mxnet.python,
         tmp_path,
-        scripts / "measure.py",
+        "measure.py",
         "dist_async",
         groups=(0, 0, 0),
         servers=2,
@@ -35,7 +35,7 @@ def test_each_worker_measures_itself_and_the_servers(every_mxnet, tmp_path, scri
 
 
 @pytest.mark.soak  # `make test` trains beside it on the same core
-def test_a_worker_that_is_alone_is_not_slowed_down_by_the_others(mxnet_new, tmp_path, scripts):
+def test_a_worker_that_is_alone_is_not_slowed_down_by_the_others(mxnet_new, tmp_path):
     """Three workers on one core measure together about a third of what each measures alone.
 
     With n other programs on the core it is (n + 1) / (n + 3), so 0.6 for two. Without turns it is
@@ -44,7 +44,7 @@ def test_a_worker_that_is_alone_is_not_slowed_down_by_the_others(mxnet_new, tmp_
     job = Job(
         mxnet_new.python,
         tmp_path,
-        scripts / "measure.py",
+        "measure.py",
         "dist_async",
         groups=(0,) * 3,
         arguments=program(kv="dist_async", network="lenet"),
@@ -57,7 +57,7 @@ def test_a_worker_that_is_alone_is_not_slowed_down_by_the_others(mxnet_new, tmp_
     assert len(ratios) == 3 and np.median(ratios) < 0.75, ratios
 
 
-def test_a_worker_measures_each_of_its_gpus_alone(mxnet_new, tmp_path, scripts):
+def test_a_worker_measures_each_of_its_gpus_alone(mxnet_new, tmp_path):
     """Two devices of MXNet on the CPU stand in for GPUs; the second one is slowed down.
 
     Afterwards they share a batch by their speeds, so the worker is faster than with equal parts:
@@ -66,7 +66,7 @@ def test_a_worker_measures_each_of_its_gpus_alone(mxnet_new, tmp_path, scripts):
     job = Job(
         mxnet_new.python,
         tmp_path,
-        scripts / "measure_devices.py",
+        "measure_devices.py",
         "dist_async",
         groups=(0,),
         arguments=program(kv="dist_async", batch_size=12),

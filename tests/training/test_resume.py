@@ -15,7 +15,7 @@ import pytest
 from mxcluster.training.kvstore import shared_memory
 from tests.often import seldom
 from tests.training.conftest import newest_often
-from tests.training.loopback import Job, program
+from tests.training.loopback import Job, log_of, program
 from tests.training.test_program import MAIN
 from tests.training.test_program import train as train_alone
 from tests.waiting import until
@@ -176,12 +176,11 @@ def test_a_resumed_job_goes_on_as_if_nothing_had_been(mxnet_new, tmp_path, digit
 
 @pytest.mark.parametrize("kv, groups", [("dist_gsync", (0, 1)), seldom("dist_ssync", (0, 0))])
 def test_the_plan_names_the_servers_of_parameters(mxnet_new, tmp_path, digits, kv, groups):
-    """The checkpoint shows the server of a parameter. The next job has no such plan."""
+    """The checkpoint shows the server of a parameter."""
     job = train(
         mxnet_new.python, tmp_path / "first", digits, kv, groups, placement="1*4,0*1"
     ).succeed()
     kept = tmp_path / "first" / "checkpoints"
-    saved = states_of(kept, "mlp-%04d" % CUT)
     held = {}
     for server in (0, 1):
         with np.load(str(kept / ("mlp-%04d.server-%d.npz" % (CUT, server)))) as file:
@@ -191,8 +190,6 @@ def test_the_plan_names_the_servers_of_parameters(mxnet_new, tmp_path, digits, k
     # Two parameters are cut over both servers. The home of the sixth is its number modulo 2.
     assert held == {0: [0, 1], 1: [1], 2: [0, 1], 3: [1], 4: [0], 5: [1]}
     assert job.events("end")[0]["accuracy"] > 0.4, job.evidence()
-    again = train(mxnet_new.python, tmp_path / "again", digits, kv, groups, resumed=kept).succeed()
-    check_restored(again, 2, saved)
 
 
 @newest_often
@@ -307,9 +304,9 @@ def test_a_server_killed_in_an_update_ends_the_job_and_leaves_the_checkpoint_bef
     assert codes["server-0"] == -signal.SIGKILL and not {0, "still running"} & set(
         codes.values()
     ), (codes, job.evidence())
-    assert (
-        "died during an update of parameter" in (tmp_path / "first" / "server-1.log").read_text()
-    ), job.evidence()
+    assert "died during an update of parameter" in log_of(tmp_path / "first", "server-1"), (
+        job.evidence()
+    )
     again = train(
         every_mxnet.python,
         tmp_path / "again",
@@ -330,9 +327,8 @@ def test_a_broken_checkpoint_ends_the_servers_with_its_name(mxnet_new, tmp_path,
         file.write(b"torn")
     job = train(mxnet_new.python, tmp_path / "again", digits, "dist_sync", servers=1, resumed=kept)
     assert job.wait(grace=1)["server-0"] == 1, job.evidence()
-    assert (
-        "mlp-0003.server-0.npz differs from its digest or size"
-        in (tmp_path / "again" / "server-0.log").read_text()
+    assert "mlp-0003.server-0.npz differs from its digest or size" in log_of(
+        tmp_path / "again", "server-0"
     ), job.evidence()
 
 

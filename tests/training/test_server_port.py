@@ -1,7 +1,6 @@
 """A live server accepts only sealed messages of its job, with real processes and real MXNet."""
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -13,22 +12,15 @@ from mxcluster import exit_codes
 from tests.often import seldom
 from tests.training.conftest import newest_often
 from tests.training.environments import ENDS, VERSIONS, mxnet_environment
-from tests.training.loopback import NODE_PACKAGE, Job
+from tests.training.loopback import SCRIPTS, Job, log_of, run_alone
 from tests.waiting import until
 
 
-def test_every_optimizer_of_mxnet_arrives_as_it_was(every_mxnet, tmp_path, scripts):
+def test_every_optimizer_of_mxnet_arrives_as_it_was(every_mxnet, tmp_path):
     """All attributes arrive, with their types, exact numbers and shared parts."""
-    done = subprocess.run(
-        [str(every_mxnet.python), "-W", "ignore", str(scripts / "travels.py")],
-        env=dict(os.environ, PYTHONPATH=str(NODE_PACKAGE), MXCLUSTER_JOB_DIR=str(tmp_path)),
-        universal_newlines=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert done.returncode == 0, done.stderr
-    checked, classes = re.search(r"CHECKED (\d+) OF (\d+)", done.stdout).groups()
-    assert int(checked) >= 25 * int(classes) and int(classes) >= 15, done.stdout
+    out = run_alone(every_mxnet.python, "travels.py", MXCLUSTER_JOB_DIR=str(tmp_path)).stdout
+    checked, classes = re.search(r"CHECKED (\d+) OF (\d+)", out).groups()
+    assert int(checked) >= 25 * int(classes) and int(classes) >= 15, out
 
 
 @newest_often
@@ -36,13 +28,13 @@ def test_every_optimizer_of_mxnet_arrives_as_it_was(every_mxnet, tmp_path, scrip
     "kv, groups, weight",
     [("dist_sync", (0, 0), "-3"), ("dist_async", (0, 0), "-3"), ("dist_gsync", (0, 1), "-7")],
 )
-def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, scripts, kv, groups, weight):
+def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, kv, groups, weight):
     """No file is written, each refusal is logged, and the job succeeds with its own optimizer."""
     evil = tmp_path / "evil"
     job = Job(
         every_mxnet.python,
         tmp_path / "job",
-        scripts / "stranger.py",
+        "stranger.py",
         kv,
         groups,
         servers=2,
@@ -64,9 +56,7 @@ def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, scripts, kv
     # Eight or four steps of 0.5, as dist_sync sums the gradients of both workers; a group of one
     # counts for both.
     values = [
-        re.search(
-            r"weight (\S+)", (tmp_path / "job" / ("worker-%d.log" % index)).read_text()
-        ).group(1)
+        re.search(r"weight (\S+)", log_of(tmp_path / "job", "worker-%d" % index)).group(1)
         for index in (0, 1)
     ]
     assert values == [weight, weight], (values, job.evidence())
@@ -85,20 +75,15 @@ def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, scripts, kv
     ],
 )
 def test_a_workers_own_message_that_a_server_refuses_ends_the_job(
-    every_mxnet, tmp_path, scripts, kv, groups, which, words
+    every_mxnet, tmp_path, kv, groups, which, words
 ):
     """The worker would train on with another optimizer than the script's, or without any."""
     evil = tmp_path / "evil"
     job = Job(
-        every_mxnet.python,
-        tmp_path / "job",
-        scripts / "insider.py",
-        kv,
-        groups,
-        arguments=[kv, which, evil],
+        every_mxnet.python, tmp_path / "job", "insider.py", kv, groups, arguments=[kv, which, evil]
     )
     assert job.wait()["server-0"] == exit_codes.UPDATER_FAILED, job.evidence()
-    log = (tmp_path / "job" / "server-0.log").read_text()
+    log = log_of(tmp_path / "job", "server-0")
     kind = "unheard" if which == "kind" else "optimizer"
     assert "the message %r of worker-0 was refused: " % kind in log and words in log, log
     assert not evil.exists() and "went on" not in job.evidence(), job.evidence()
@@ -106,7 +91,7 @@ def test_a_workers_own_message_that_a_server_refuses_ends_the_job(
 
 @newest_often
 @pytest.mark.parametrize("kv", ["dist_sync", "dist_async", "dist_gsync", "dist_ssync"])
-def test_optimizers_train_on_the_servers(every_mxnet, tmp_path, scripts, kv):
+def test_optimizers_train_on_the_servers(every_mxnet, tmp_path, kv):
     """Worker 1 has another Python and numpy, if this machine has them.
 
     The same steps of a local updater give the same array under dist_sync.
@@ -116,7 +101,7 @@ def test_optimizers_train_on_the_servers(every_mxnet, tmp_path, scripts, kv):
         other = mxnet_environment(ENDS[0]).python
     (tmp_path / "script").mkdir()
     for script in ("my_optimizers.py", "optimizers_train.py"):
-        shutil.copy(str(scripts / script), str(tmp_path / "script"))
+        shutil.copy(str(SCRIPTS / script), str(tmp_path / "script"))
     Job(
         every_mxnet.python,
         tmp_path,
@@ -132,7 +117,7 @@ def test_optimizers_train_on_the_servers(every_mxnet, tmp_path, scripts, kv):
         staleness=1,
     ).succeed()
     for index in (0, 1):
-        log = (tmp_path / ("worker-%d.log" % index)).read_text()
+        log = log_of(tmp_path, "worker-%d" % index)
         found = json.loads(re.search("FOUND (.*)", log).group(1))
         assert {"momentum", "adam", "dcasgd", "schedule", "declared"} <= set(found), log
         assert ("multi-precision" in found) == (kv in ("dist_sync", "dist_async")), log
@@ -145,27 +130,12 @@ def test_optimizers_train_on_the_servers(every_mxnet, tmp_path, scripts, kv):
 SVRG = "mxnet.contrib.svrg_optimization.svrg_optimizer:"
 
 
-@pytest.mark.parametrize("declared", ["", SVRG + "_SVRGOptimizer," + SVRG + "_AssignmentOptimizer"])
-def test_an_optimizer_that_mxnet_itself_does_not_import(mxnet_new, tmp_path, scripts, declared):
+def test_an_optimizer_that_mxnet_itself_does_not_import(mxnet_new, tmp_path):
     """A worker refuses it by the servers' list, although the script has imported it.
 
     Once the worker accepted and the servers refused it, and the job ended with NaN and status 0.
     """
-    job = Job(
-        mxnet_new.python,
-        tmp_path,
-        scripts / "svrg.py",
-        "dist_sync",
-        (0, 0),
-        arguments=["dist_sync"],
-        environment={"MXCLUSTER_SERVER_CLASSES": declared},
-    )
-    if declared:
-        job.succeed()
-        for index in (0, 1):
-            log = (tmp_path / ("worker-%d.log" % index)).read_text()
-            assert float(re.search(r"MSE \{'mse': ([^}]*)\}", log).group(1)) < 0.01, log
-        return
+    job = Job(mxnet_new.python, tmp_path, "svrg.py", "dist_sync", (0, 0), arguments=["dist_sync"])
     codes = job.wait(grace=1)
     assert 1 in (codes["worker-0"], codes["worker-1"]) and codes["server-0"] != 0, job.evidence()
     assert "ValueError: the servers would refuse this optimizer" in job.evidence(), job.evidence()
@@ -173,69 +143,22 @@ def test_an_optimizer_that_mxnet_itself_does_not_import(mxnet_new, tmp_path, scr
         assert '"%s%s"' % (SVRG, name) in job.evidence(), job.evidence()
 
 
-@pytest.mark.parametrize("kv", [seldom("dist_sync"), "dist_gsync"])
-def test_an_optimizer_of_the_scripts_own_is_taken_if_it_is_declared(
-    mxnet_new, tmp_path, scripts, kv
-):
-    def run(name, **environment):
-        (tmp_path / name / "script").mkdir(parents=True)
-        for script in ("my_optimizers.py", "own_optimizer.py"):
-            shutil.copy(str(scripts / script), str(tmp_path / name / "script"))
-        return Job(
-            mxnet_new.python,
-            tmp_path / name,
-            tmp_path / name / "script" / "own_optimizer.py",
-            kv,
-            (0, 1) if kv == "dist_gsync" else (0, 0),
-            arguments=[kv],
-            environment=environment,
-        )
-
-    declared = run(
-        "declared", MXCLUSTER_SERVER_CLASSES="my_optimizers:Halving,my_optimizers:Constant"
-    ).succeed()
-    # The gradients of both workers, or of a group of one, before or after the other group's. (The
-    # optimizer ignores rescale_grad.)
-    expected = "0.75|0.625" if kv == "dist_gsync" else "0.5"
-    assert re.search(
-        "^weight (%s)$" % expected, (tmp_path / "declared" / "worker-0.log").read_text(), re.M
-    ), declared.evidence()
-    if kv == "dist_gsync":  # here one worker sends the optimizer, in its first step
-        job = run("not")
-        sender = next(name for name, code in job.wait(grace=1).items() if code == 1)
-        log = (tmp_path / "not" / (sender + ".log")).read_text()
-        assert (
-            "ValueError: the servers would refuse this optimizer: the optimizer has objects of "
-            "my_optimizers:Halving, my_optimizers:Constant, which" in log
-        ), log
-    else:
-        job = run("absent", MXCLUSTER_SERVER_CLASSES="my_optimizer:Halving")
-        assert job.wait(grace=1)["server-0"] == 1, job.evidence()
-        log = (tmp_path / "absent" / "server-0.log").read_text()
-        assert (
-            "mxcluster: the module of 'my_optimizer:Halving' in server_classes cannot be "
-            "imported" in log
-        ), log
-
-
-def test_a_server_without_a_token_does_not_start(mxnet_new, tmp_path, scripts):
+def test_a_server_without_a_token_does_not_start(mxnet_new, tmp_path):
     removed = ("sh", "-c", 'rm -f token; exec "$@"', "sh")  # before the start of each process
-    script = scripts / "no_kvstore.py"
+    script = "no_kvstore.py"
     job = Job(mxnet_new.python, tmp_path, script, "dist_sync", [0], wrap=removed)
     ended = job.processes["server-0"].poll
     assert until(ended, seconds=300, evidence=job.evidence) == 1, job.evidence()
-    assert "the job's token cannot be read from" in (tmp_path / "server-0.log").read_text(), (
-        job.evidence()
-    )
+    assert "the job's token cannot be read from" in log_of(tmp_path, "server-0"), job.evidence()
 
 
 @newest_often
-def test_everybody_listens_on_his_own_address_only(every_mxnet, tmp_path, scripts):
+def test_everybody_listens_on_his_own_address_only(every_mxnet, tmp_path):
     """ps-lite binds DMLC_NODE_HOST, and the scheduler DMLC_PS_ROOT_URI, not all addresses."""
     job = Job(
         every_mxnet.python,
         tmp_path,
-        scripts / "small_training.py",
+        "small_training.py",
         "dist_async",
         [0, 0],
         servers=2,
@@ -262,16 +185,9 @@ def listening(pid):
     return {tuple(line.split()[3].rsplit(":", 1)) for line in lines if "pid=%d," % pid in line}
 
 
-def test_a_note_warns_of_mxnets_dcasgd(every_mxnet, tmp_path, scripts):
+def test_a_note_warns_of_mxnets_dcasgd(every_mxnet, tmp_path):
     """The first server writes the note, to its log and to the report, for every scheme."""
-    done = subprocess.run(
-        [str(every_mxnet.python), "-W", "ignore", str(scripts / "advised.py")],
-        env=dict(os.environ, PYTHONPATH=str(NODE_PACKAGE), MXCLUSTER_JOB_DIR=str(tmp_path)),
-        universal_newlines=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    assert done.returncode == 0, done.stderr
+    done = run_alone(every_mxnet.python, "advised.py", MXCLUSTER_JOB_DIR=str(tmp_path))
     found = json.loads(done.stdout.splitlines()[-1])
     for kind in ("optimizer", "training"):
         (note,) = found[kind]

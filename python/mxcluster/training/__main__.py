@@ -15,7 +15,6 @@ abort.
 import atexit
 import faulthandler
 import gc
-import importlib
 import os
 import signal
 import sys
@@ -28,7 +27,7 @@ from mxcluster import events, exit_codes, phases
 from mxcluster.model.events import Done
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.node.mxnet_types import KVStore
-from mxcluster.training import late_variables, mxnet_library, pulse_file
+from mxcluster.training import late_variables, mxnet_library, pulse_file, scheduler
 from mxcluster.training.death_watch import Deadline, Watch, timeout_from_env, watching_handle
 
 _FREE_SECONDS = 30.0
@@ -65,10 +64,10 @@ class Worker(object):
         pulse_file.attach(self.store)
         return self.store
 
-    def run(self, what: str, name: str, arguments: List[str]) -> None:
+    def run(self, kind: str, name: str, arguments: List[str]) -> None:
         """Run a program or script with `arguments`.
 
-        `what` is "program" or "script", and `name` is the program's name or the script's path. The
+        `kind` is "program" or "script", and `name` is the program's name or the script's path. The
         worker ends, and gets its exit status, while Python shuts down (see `_end`).
         """
         mx = mxnet_compat.import_mxnet()
@@ -86,7 +85,7 @@ class Worker(object):
         # `_finish` frees the distributed store, after the barrier of all workers.
         mx.kvstore.KVStore.__del__ = lambda store: None
         self._name = name
-        self._status = _status_of(_program if what == "program" else _script, name, arguments)
+        self._status = _status_of(_program if kind == "program" else _script, name, arguments)
         pulse_file.end_script()
         if self._status:
             timer = threading.Timer(_LAST_SECONDS, self._give_up)
@@ -182,7 +181,9 @@ def _status_of(
 
 
 def _program(name: str, arguments: List[str]) -> int:
-    return importlib.import_module("mxcluster.training.programs." + name).main(arguments)
+    from mxcluster.training import programs  # Only such a worker needs the classes of the knobs.
+
+    return programs.main(name, arguments)
 
 
 def _script(path: str, arguments: List[str]) -> None:
@@ -208,24 +209,16 @@ def refuse_taken_port() -> None:
     message.
     """
     address, port = os.environ["DMLC_NODE_HOST"], int(os.environ["PORT"])
-    why = addresses.can_bind(address, port)
-    if why:
+    fault = addresses.can_bind(address, port)
+    if fault:
+        holder = addresses.who_listens(address, port) or "another user's program"
         sys.stderr.write(
             "mxcluster: bind failed: %s:%d, %s. The port was free when the job was planned, but "
             "%s holds the port now. Start the job again, or choose another -e root_port\n"
-            % (address, port, why, addresses.who_listens(address, port) or "another user's program")
+            % (address, port, fault, holder)
         )
         sys.stderr.flush()
         os._exit(exit_codes.PORT_TAKEN)
-
-
-def show_stacks_when_asked() -> None:
-    """Make SIGUSR1 write the stacks of all threads to stderr, even while Python waits in MXNet.
-
-    A fatal signal such as SIGSEGV writes these stacks, too.
-    """
-    faulthandler.enable()
-    faulthandler.register(signal.SIGUSR1, all_threads=True)
 
 
 def leave(status: int) -> None:
@@ -247,16 +240,23 @@ def main(argv: List[str]) -> None:
     `argv` is ["serve"], ["program", NAME, "--", ...] or ["script", PATH, "--", ...]. For any
     other `argv` print the usage to stderr, and end with the status 2.
     """
-    show_stacks_when_asked()
+    # A fatal signal such as SIGSEGV writes the stacks of all threads to stderr. So does SIGUSR1,
+    # even while Python waits in MXNet.
+    faulthandler.enable()
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
     pulse_file.start()
     if argv == ["serve"]:
-        from mxcluster.training import server
-
-        is_scheduler = os.environ["DMLC_ROLE"] == "scheduler"
         # MXNet loads for seconds. Check the port after the load, just before ps-lite binds.
-        (mxnet_library.load if is_scheduler else mxnet_compat.import_mxnet)()
-        refuse_taken_port()
-        leave(server.schedule() if is_scheduler else server.serve())
+        if os.environ["DMLC_ROLE"] == "scheduler":
+            mxnet_library.load()
+            refuse_taken_port()
+            leave(scheduler.schedule())
+        else:
+            mxnet_compat.import_mxnet()
+            refuse_taken_port()
+            from mxcluster.training import server
+
+            leave(server.serve())
     elif len(argv) < 3 or argv[0] not in ("program", "script") or argv[2] != "--":
         sys.stderr.write(__doc__)
         leave(2)

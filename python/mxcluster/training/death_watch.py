@@ -14,6 +14,7 @@ import time
 from typing import Callable, NoReturn, Optional
 
 from mxcluster import exit_codes, phases
+from mxcluster.lists import listed, several
 from mxcluster.node import addresses
 from mxcluster.training import mxnet_library
 
@@ -21,7 +22,7 @@ START_SECONDS = 600.0  # start timeout if the job sets none
 # Seconds beyond the agent's own timeout. The agent of a late process then reports that process
 # before the waiting processes end.
 _ITS_AGENT_FIRST = 15.0
-_EVERYBODY = 7  # ps-lite's node group: scheduler 1 + servers 2 + workers 4
+_ALL_NODES = 7  # ps-lite's node group: scheduler 1 + servers 2 + workers 4
 _JUMP = 1.0  # most seconds that the wall clock may gain between two readings
 _ROLES = ((1, "scheduler"), (2, "server"), (4, "worker"))
 _LONG_AGO = -(10**6)
@@ -43,7 +44,7 @@ class Watch(object):
         self._thread = _thread("watch", self.run)
         self._store: Optional[ctypes.c_void_p] = None
         self._timeout, self._interval = int(timeout), interval
-        self._given, self._ended = threading.Event(), threading.Event()
+        self._has_handle, self._ended = threading.Event(), threading.Event()
 
     def start(self) -> None:
         """Start the thread, which waits for `watch`."""
@@ -55,7 +56,7 @@ class Watch(object):
         MXNet must not free the handle before `stop` has returned.
         """
         self._store = handle
-        self._given.set()
+        self._has_handle.set()
 
     def run(self) -> None:
         """Wait for the handle, then watch the peers until `stop` is called.
@@ -63,25 +64,25 @@ class Watch(object):
         End the process if a peer is dead or late. A peer is late if ps-lite has not connected the
         peer within `start_seconds()`.
         """
-        self._given.wait()
+        self._has_handle.wait()
         if self._store is not None:
             self._watch(self._store)
 
     def _watch(self, handle: ctypes.c_void_p) -> None:
         missing, together, began, limit = 0, False, time.monotonic(), start_seconds()
-        clock, settled, begun = _clock(), began, False
+        clock, settled, listens = _clock(), began, False
         while self._timeout > 0 and not self._ended.wait(self._interval):
-            begun = begun or has_begun()
-            together = together or begun and are_together(handle)
+            listens = listens or is_listening()
+            together = together or listens and are_together(handle)
             before, clock = clock, _clock()
             if clock - before > _JUMP:
                 settled = time.monotonic() + self._timeout
-            silent = begun and time.monotonic() >= settled and dead_nodes(handle, self._timeout) > 0
-            missing = missing + 1 if silent else 0
+            is_read = listens and time.monotonic() >= settled
+            missing = missing + 1 if is_read and dead_nodes(handle, self._timeout) else 0
             if missing >= 2:
                 _end(
                     "%s of this job sent no heartbeat for %d s: read the other processes' logs"
-                    % (_who(handle, self._timeout), self._timeout)
+                    % (_silent_peers(handle, self._timeout), self._timeout)
                 )
             if limit and not together and time.monotonic() - began > limit:
                 _end(
@@ -92,7 +93,7 @@ class Watch(object):
     def stop(self) -> None:
         """Stop the watch, and return after the thread has ended."""
         self._ended.set()
-        self._given.set()
+        self._has_handle.set()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -153,14 +154,10 @@ def start_seconds() -> float:
     ps-lite must connect all processes within this time. This timeout is longer than the agent's
     start timeout, so that the agent of a late process reports the process first.
     """
-    told = os.environ.get("MXCLUSTER_START_TIMEOUT")
-    return (
-        START_SECONDS
-        if told is None
-        else phases.PATIENCE * float(told) + _ITS_AGENT_FIRST
-        if float(told)
-        else 0
-    )
+    seconds = os.environ.get("MXCLUSTER_START_TIMEOUT")
+    if seconds is None:
+        return START_SECONDS
+    return phases.PATIENCE * float(seconds) + _ITS_AGENT_FIRST if float(seconds) else 0
 
 
 def timeout_from_env() -> int:
@@ -187,19 +184,17 @@ def watching_handle() -> ctypes.c_void_p:
     return handle
 
 
-def _who(handle: ctypes.c_void_p, timeout: int) -> str:
+def _silent_peers(handle: ctypes.c_void_p, timeout: int) -> str:
     """Return the number of silent peers of each role as text, such as "1 server and 2 workers".
 
     `handle` is a KVStoreHandle. A peer without a heartbeat for `timeout` seconds is silent.
     """
     counts = [(dead_nodes(handle, timeout, group), role) for group, role in _ROLES]
-    told = [
-        "%d %s%s" % (number, role, "" if number == 1 else "s") for number, role in counts if number
-    ]
-    return " and ".join(told) or "another process"
+    peers = [several(number, role) for number, role in counts if number]
+    return listed(peers) if peers else "another process"
 
 
-def dead_nodes(handle: ctypes.c_void_p, timeout: int, group: int = _EVERYBODY) -> int:
+def dead_nodes(handle: ctypes.c_void_p, timeout: int, group: int = _ALL_NODES) -> int:
     """Return how many known peers have sent no heartbeat for `timeout` seconds.
 
     Returns 0 if MXNet's function fails, as before the start of ps-lite.
@@ -216,7 +211,7 @@ def dead_nodes(handle: ctypes.c_void_p, timeout: int, group: int = _EVERYBODY) -
     return 0 if failed else number.value
 
 
-def has_begun() -> bool:
+def is_listening() -> bool:
     """Return True if ps-lite listens on the port of this process.
 
     If ps-lite does not listen yet, a call of `dead_nodes` ends the process by SIGSEGV.
@@ -233,7 +228,7 @@ def are_together(handle: ctypes.c_void_p) -> bool:
     return dead_nodes(handle, _LONG_AGO) > 0
 
 
-def _end(why: str) -> NoReturn:
-    sys.stderr.write("mxcluster: %s; ending\n" % why)
+def _end(reason: str) -> NoReturn:
+    sys.stderr.write("mxcluster: %s; ending\n" % reason)
     sys.stderr.flush()
     os._exit(exit_codes.PEER_DIED)

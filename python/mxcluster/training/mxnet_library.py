@@ -5,12 +5,12 @@ import functools
 import importlib.machinery
 import importlib.util
 import sys
-from typing import Any, cast
 
 from mxcluster.errors import MxclusterError
+from mxcluster.node.mxnet_types import Library, Package
 
 
-def load() -> ctypes.CDLL:
+def load() -> Library:
     """Return MXNet's C library without importing MXNet.
 
     If this process has imported MXNet already, the function returns the library of that MXNet.
@@ -31,11 +31,11 @@ def check(status: int) -> None:
 
 
 @functools.lru_cache(maxsize=None)  # because a path may be relative, and the scheduler changes cwd
-def _loaded() -> ctypes.CDLL:
+def _loaded() -> Library:
     return ctypes.CDLL(_libinfo().find_lib_path()[0], ctypes.RTLD_LOCAL)
 
 
-def _libinfo() -> Any:
+def _libinfo() -> Package:
     """Return MXNet's own libinfo.py as a module, without importing the rest of MXNet.
 
     Only libinfo.py defines where, and in which order, MXNet looks for its library. Raises
@@ -46,11 +46,11 @@ def _libinfo() -> Any:
     spec = package and importlib.machinery.PathFinder.find_spec(
         "mxnet.libinfo", package.submodule_search_locations
     )
-    if not spec:
+    if not spec or not spec.loader:
         raise ImportError(
             "%s has no MXNet: run provision.yml, or use the Python of an environment with MXNet"
             % sys.executable
         )
     module = importlib.util.module_from_spec(spec)
-    cast(Any, spec.loader).exec_module(module)  # A spec of PathFinder for a file has a loader.
+    spec.loader.exec_module(module)
     return module

@@ -10,24 +10,30 @@ import json
 import os
 import threading
 import time
-from typing import Any, Callable, Dict, List, Optional, Union
+from typing import Dict, Optional, Union
 
 from mxcluster import phases
 from mxcluster.errors import DAMAGED
 from mxcluster.file_io import replace
-from mxcluster.model.status import MOST_KEYS, Pulse
-from mxcluster.node.mxnet_types import KVStore
+from mxcluster.model.status import MOST_KEYS, Keys, Pulse
+from mxcluster.node.mxnet_types import KVStore, Method
 
-Json = Dict[str, Any]
 Key = Union[int, str]  # a key of a kv-store
 
 SUFFIX = ".pulse"
 _PERIOD = 1.0
-_now: Json = {"phase": phases.STARTING, "pushes": 0, "time": time.time()}
-_pushed: Dict[Key, int] = {}  # {key of the kv-store: its number of pushes}
-_told: Json = {}
-_file: List[str] = []  # [path of this process's file], [] outside a job
-_telling = threading.Lock()
+
+
+class _Progress:
+    """The progress of this process."""
+
+    phase = phases.STARTING
+    last = time.time()  # Unix seconds
+    pushes = 0
+    pushes_of: Dict[Key, int] = {}  # {key of the kv-store: its number of pushes}
+    path = ""  # of the pulse file, "" outside a job
+    written: Optional[Pulse] = None
+    lock = threading.Lock()  # of the pulse file
 
 
 def file_of(folder: str, name: str) -> str:
@@ -54,12 +60,9 @@ def start() -> None:
     """Start a thread that writes this process's pulse file, if the process belongs to a job."""
     folder = os.environ.get("MXCLUSTER_JOB_DIR")
     if folder:
-        _file.append(
-            file_of(folder, "%s-%s" % (os.environ["MXCLUSTER_ROLE"], os.environ["MXCLUSTER_INDEX"]))
-        )
-        thread = threading.Thread(target=_tell_for_ever, name="mxcluster-pulse")
-        thread.daemon = True
-        thread.start()
+        name = "%s-%s" % (os.environ["MXCLUSTER_ROLE"], os.environ["MXCLUSTER_INDEX"])
+        _Progress.path = file_of(folder, name)
+        threading.Thread(target=_write_for_ever, name="mxcluster-pulse", daemon=True).start()
 
 
 def enter(phase: str) -> None:
@@ -67,7 +70,7 @@ def enter(phase: str) -> None:
 
     `phase` is a constant of `mxcluster.phases`.
     """
-    _now.update(phase=phase, time=time.time())
+    _Progress.phase, _Progress.last = phase, time.time()
 
 
 def leave() -> None:
@@ -76,7 +79,7 @@ def leave() -> None:
     The process may end before the thread of `start` writes the next time.
     """
     enter(phases.LEAVING)
-    _tell()
+    _write()
 
 
 def end_script() -> None:
@@ -84,7 +87,7 @@ def end_script() -> None:
 
     A worker that has no kv-store yet keeps its phase: a thread may still make the store.
     """
-    if _now["phase"] == phases.TRAINING:
+    if _Progress.phase == phases.TRAINING:
         enter(phases.ENDING)
 
 
@@ -94,10 +97,10 @@ def beat() -> None:
     A process without DMLC_ROLE has no servers. In such a process the first call begins the phase
     TRAINING. After the last line of a script, a call in a thread begins this phase again.
     """
-    _now["time"] = time.time()
+    _Progress.last = time.time()
     is_local = "DMLC_ROLE" not in os.environ
-    if _now["phase"] == phases.ENDING or _now["phase"] == phases.STARTING and is_local:
-        _now["phase"] = phases.TRAINING
+    if _Progress.phase == phases.ENDING or _Progress.phase == phases.STARTING and is_local:
+        _Progress.phase = phases.TRAINING
 
 
 def attach(store: KVStore) -> None:
@@ -105,77 +108,72 @@ def attach(store: KVStore) -> None:
 
     The wrapped methods also count the pushes of each key. The process enters the phase TRAINING.
     """
-    for name in ("init", "push", "pull", "pushpull", "broadcast", "row_sparse_pull", "_barrier"):
+    for name, pushes in (("init", 0), ("broadcast", 0), ("push", 1), ("pushpull", 1)):
         if hasattr(store, name):
-            setattr(
-                store,
-                name,
-                _counted(
-                    getattr(store, name),
-                    name in ("init", "broadcast", "push", "pushpull"),
-                    1 if name in ("push", "pushpull") else 0,
-                ),
-            )
+            setattr(store, name, _counted(getattr(store, name), pushes))
+    for name in ("pull", "row_sparse_pull", "_barrier"):
+        if hasattr(store, name):
+            setattr(store, name, _timed(getattr(store, name)))
     enter(phases.TRAINING)
 
 
-def _counted(method: Callable[..., Any], with_keys: bool, pushes: int) -> Callable[..., Any]:
-    """Return a function that calls `method`, and records progress before and after the call.
+def _timed(method: Method) -> Method:
+    """Return a function that calls `method`, and records progress before and after the call."""
 
-    Args:
-        method: a method of a kv-store.
-        with_keys: True to count the pushes of each key.
-        pushes: the number of pushes in a call, 0 or 1.
-    """
-
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         beat()
-        before, keys = _now["pushes"], _keys_of(*args, **kwargs) if with_keys else {}
         result = method(*args, **kwargs)
-        _now["pushes"] = before + pushes  # If pushpull calls push, both count as one.
-        for key in keys:
-            _pushed[key] = keys[key] + pushes
         beat()
         return result
 
     return call
 
 
-def _keys_of(key: Any = None, *_: Any, **__: Any) -> Dict[Key, int]:
-    """Return {key: number of pushes so far} for `key`, a key or a list of keys.
+def _counted(method: Method, pushes: int) -> Method:
+    """Return a function that calls `method` as `_timed` does, and counts the pushes of each key.
 
-    The arguments are the arguments of a kv-store's method. The result has only keys of type int and
-    str.
+    Args: `pushes` the number of pushes in a call, 0 or 1.
     """
-    return {
-        one: _pushed.get(one, 0)
-        for one in (key if isinstance(key, (list, tuple)) else [key])
-        if isinstance(one, (int, str))
-    }
+    timed = _timed(method)
+
+    def call(key: object = None, *args: object, **kwargs: object) -> object:
+        before = _Progress.pushes
+        keys = key if isinstance(key, (list, tuple)) else [key]
+        pushes_before = {
+            one: _Progress.pushes_of.get(one, 0) for one in keys if isinstance(one, (int, str))
+        }
+        result = timed(key, *args, **kwargs)
+        _Progress.pushes = before + pushes  # If pushpull calls push, both count as one.
+        for one, number in pushes_before.items():
+            _Progress.pushes_of[one] = number + pushes
+        return result
+
+    return call
 
 
-def _keys() -> Optional[Json]:
-    pushed = dict(_pushed)  # a copy, because a script may push meanwhile
-    most = max(pushed.values()) if pushed else 0
-    fewer = {str(key): pushes for key, pushes in pushed.items() if pushes < most}
-    return {"most": most, "fewer": fewer} if len(fewer) <= MOST_KEYS else None
+def _keys() -> Optional[Keys]:
+    pushes_of = dict(_Progress.pushes_of)  # a copy, because a script may push meanwhile
+    most = max(pushes_of.values(), default=0)
+    fewer = {str(key): pushes for key, pushes in pushes_of.items() if pushes < most}
+    return Keys(most=most, fewer=fewer) if len(fewer) <= MOST_KEYS else None
 
 
-def _tell_for_ever() -> None:
+def _write_for_ever() -> None:
     while True:
-        _tell()
+        _write()
         time.sleep(_PERIOD)
 
 
-def _tell() -> None:
-    with _telling:
-        now = dict(_now, keys=_keys())
-        for path in _file:
-            # Write the file again if it was deleted.
-            if now == _told and os.path.exists(path):
-                continue
+def _write() -> None:
+    with _Progress.lock:
+        progress = _Progress
+        pulse = Pulse(
+            phase=progress.phase, pushes=progress.pushes, time=progress.last, keys=_keys()
+        )
+        # Write the file again if it was deleted.
+        if progress.path and not (pulse == progress.written and os.path.exists(progress.path)):
             try:
-                replace(path, json.dumps(now))
-                _told.update(now)
+                replace(progress.path, json.dumps(pulse.encode()))
+                progress.written = pulse
             except OSError:  # The disk may be full. The agent itself checks the disk.
                 pass

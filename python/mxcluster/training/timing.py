@@ -4,7 +4,7 @@ All functions are pure, except for the clock.
 """
 
 import time
-from typing import Any, Callable, List, Sequence
+from typing import Callable, List, Sequence
 
 from mxcluster.lists import quantile
 
@@ -14,7 +14,7 @@ TIGHT = 0.01  # error of the median at which the measurement ends, relative to t
 
 
 def repeat(
-    step: Callable[[], Any],
+    step: Callable[[], object],
     seconds: float,
     whole: bool = False,
     clock: Callable[[], float] = time.monotonic,

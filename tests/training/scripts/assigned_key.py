@@ -1,6 +1,6 @@
 """Workers exchange numbers between updates of two parameters; worker 0 writes what it got.
 
-Arguments: kv, the number of parameters that the servers are told (2 is right), a result file.
+Arguments: kv, the number of parameters in the message to the servers (2 is right), a result file.
 """
 
 import json

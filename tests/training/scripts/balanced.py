@@ -10,7 +10,8 @@ import sys
 import mxnet as mx
 from exact_clock import Clock
 
-from mxcluster.training.programs.image_classification import main, pace, training
+from mxcluster.training.programs import main
+from mxcluster.training.programs.image_classification import pace, training
 from mxcluster.training.programs.image_classification.data import batches
 
 index, folder = os.environ["MXCLUSTER_INDEX"], os.environ["MXCLUSTER_JOB_DIR"]
@@ -31,4 +32,4 @@ def run_and_save(self):
 
 batches.order, training.Training.run, pace.time = written_order, run_and_save, Clock()
 arguments = dict(json.loads(sys.argv[1]), slowdown=float(os.environ.get("SLOWDOWN", "1")))
-sys.exit(main([json.dumps(arguments)]))
+sys.exit(main("image_classification", [json.dumps(arguments)]))

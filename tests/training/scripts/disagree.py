@@ -22,6 +22,6 @@ optimizer = (
 optimizer.set_lr_mult({0: 0.5 if other and what == "lr_mult" else 2.0})
 optimizer.lr_scheduler = mx.lr_scheduler.FactorScheduler(7 if other and what == "schedule" else 5)
 kv.set_optimizer(optimizer)
-print("told at %f" % time.monotonic(), flush=True)
+print("sent at %f" % time.monotonic(), flush=True)
 kv.push("a", mx.nd.ones((2,)))
 kv._barrier()

@@ -5,15 +5,8 @@ Every gradient is 1. The output is {optimizer: {"one group", "rate", "gradient"}
 """
 
 import json
-import os
 
-from mxcluster.node import mxnet_compat
-
-mx = mxnet_compat.import_mxnet()
-
-from mxcluster.training.kvstore.gsync_server import GroupUpdate  # noqa: E402
-from mxcluster.training.kvstore.key_layout import Layout  # noqa: E402
-from mxcluster.training.kvstore.shared_memory import Memory, path_of  # noqa: E402
+from group_updates import mx, of_groups
 
 WORKERS, ROUNDS = 3, 30
 OPTIMIZERS = {
@@ -41,11 +34,7 @@ def alone(optimizer):
 
 
 def in_groups(make, divided):
-    layout, path = Layout(WORKERS, 1, list(range(WORKERS))), path_of(os.urandom(16), 0)
-    updates = [
-        GroupUpdate(layout, 0, group, [1] * WORKERS, Memory(path, WORKERS, 1), divided=divided)
-        for group in range(WORKERS)
-    ]
+    layout, updates = of_groups([1] * WORKERS, divided=divided)
     stored = [mx.nd.ones((4,)) for _ in updates]
     for update in updates:
         update.use(make(), 1)

@@ -5,19 +5,12 @@ Runs without a job.
 """
 
 import json
-import os
 
-from mxcluster.node import mxnet_compat
+import numpy as np
+from group_updates import mx, of_groups
 
-mx = mxnet_compat.import_mxnet()
-
-import numpy as np  # noqa: E402
-
-from mxcluster.errors import BadInput  # noqa: E402
-from mxcluster.training.kvstore.gsync_server import GroupUpdate  # noqa: E402
-from mxcluster.training.kvstore.gsync_worker import numbers_kept  # noqa: E402
-from mxcluster.training.kvstore.key_layout import Layout  # noqa: E402
-from mxcluster.training.kvstore.shared_memory import Memory, path_of  # noqa: E402
+from mxcluster.errors import BadInput
+from mxcluster.training.kvstore.gsync_worker import numbers_kept
 
 ROUNDS, SHAPE = 6, (4, 2)
 BY_CHANCE = ("sgld",)  # adds random numbers
@@ -36,10 +29,7 @@ def alone(optimizer):
 
 
 def shared(known):
-    layout, path = Layout(2, 1, [0, 1]), path_of(os.urandom(16), 0)
-    updates = [
-        GroupUpdate(layout, 0, group, [1, 1], Memory(path, 2, 1), divided="one") for group in (0, 1)
-    ]
+    layout, updates = of_groups([1, 1], divided="one")
     stored = [mx.nd.ones(SHAPE) for _ in updates]
     for update in updates:
         update.use(known(rescale_grad=0.5), 1)

@@ -6,7 +6,7 @@ import time
 class Clock(object):
     """The module time for a program that sleeps to be slow.
 
-    By this clock a sleep takes exactly as long as asked. A sleep of a second or more is skipped.
+    By this clock a sleep takes exactly the given time. A sleep of a second or more is skipped.
     """
 
     ahead = 0.0

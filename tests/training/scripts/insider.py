@@ -28,6 +28,6 @@ if os.environ["MXCLUSTER_INDEX"] == "0":
         "dict": json.dumps({"dict": [["no", "optimizer"]]}),
     }
     payload = payloads.get(which) or server_messages.as_json(mx.optimizer.SGD())
-    server_messages.tell(kv, "unheard" if which == "kind" else "optimizer", payload)
+    server_messages.send(kv, "unheard" if which == "kind" else "optimizer", payload)
 kv._barrier()
 print("the job went on")

@@ -1,7 +1,7 @@
 """Let groups of different speeds merge random sums, and save each sum and each pull.
 
 Arguments: the file to write, then a JSON object for each case: "optimizer" and "params" of MXNet;
-"sizes", |g| of each group; "settings" of GroupUpdate; "schedule", the rounds until the rate is
+"sizes", |g| of each group; the "settings" of Lateness; "schedule", the rounds until the rate is
 halved; "alone", true if only the first group merges; "infinite", true for sums with an infinite
 number. The file has for case c: initial_c; order_c, the group of each merge; sums_c[t] and
 pulled_c[t] of merge t. GroupUpdate writes its events to MXCLUSTER_JOB_DIR. The script runs without
@@ -9,29 +9,17 @@ a job.
 """
 
 import json
-import os
 import sys
 
 import numpy as np
-
-from mxcluster.node import mxnet_compat
-
-mx = mxnet_compat.import_mxnet()
-
-from mxcluster.training.kvstore.gsync_server import GroupUpdate  # noqa: E402
-from mxcluster.training.kvstore.key_layout import Layout  # noqa: E402
-from mxcluster.training.kvstore.shared_memory import Memory, path_of  # noqa: E402
+from group_updates import mx, of_groups
 
 MERGES, SHAPE = 60, (6, 4)
 
 
 def run(optimizer, params, sizes, settings, schedule=0, alone=False, infinite=False):
     numbers, groups = np.random.RandomState(5), len(sizes)
-    layout, path = Layout(groups, 1, list(range(groups))), path_of(os.urandom(16), 0)
-    updates = [
-        GroupUpdate(layout, 0, group, sizes, Memory(path, groups, 1), trace=True, **settings)
-        for group in range(groups)
-    ]
+    layout, updates = of_groups(sizes, **settings)
     initial = numbers.randn(*SHAPE).astype("float32")
     stored = [mx.nd.array(initial) for _ in updates]
     for update in updates:

@@ -1,5 +1,5 @@
 import sys
 
-from mxcluster.training.programs.profile import main
+from mxcluster.training.programs import main
 
-sys.exit(main(sys.argv[1:]))
+sys.exit(main("profile", sys.argv[1:]))

@@ -11,8 +11,8 @@ from exact_clock import Clock
 
 from mxcluster import work_load
 from mxcluster.training import timing
+from mxcluster.training.programs import main
 from mxcluster.training.programs.image_classification import pace, training
-from mxcluster.training.programs.profile import main
 
 SECONDS = {0: 1.0, 1: 3.0}  # for a sample
 run = pace.Pace.run
@@ -30,4 +30,4 @@ def as_slow_as_the_devices(self, batch, samples):
 training.contexts_of = lambda gpus: [mx.cpu(0), mx.cpu(1)]
 pace.Pace.run, pace.time = as_slow_as_the_devices, Clock()
 timing.repeat = functools.partial(timing.repeat, clock=pace.time.monotonic)
-sys.exit(main(sys.argv[1:]))
+sys.exit(main("profile", sys.argv[1:]))

@@ -4,23 +4,6 @@ import mxnet as mx
 import numpy as np
 
 
-@mx.optimizer.register
-class Halving(mx.optimizer.Optimizer):
-    """Uses half of the learning rate."""
-
-    def create_state(self, index, weight):
-        return None
-
-    def update(self, index, weight, grad, state):
-        self._update_count(index)
-        weight -= 0.5 * self._get_lr(index) * grad
-
-
-class Constant(mx.lr_scheduler.LRScheduler):
-    def __call__(self, num_update):
-        return self.base_lr
-
-
 class Stateful(mx.optimizer.Optimizer):
     """Has a rate for each array, in an attribute that travels under another name."""
 

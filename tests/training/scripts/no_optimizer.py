@@ -12,7 +12,7 @@ if sys.argv[2] == "push":
 else:
     from mxcluster.training.kvstore import server_messages
 
-    server_messages.tell(kv, "save", json.dumps({"name": "mlp-0001", "id": "1"}))
+    server_messages.send(kv, "save", json.dumps({"name": "mlp-0001", "id": "1"}))
 out = mx.nd.zeros((4,))
 kv.pull(3, out=out)
 print("PULLED", out.asnumpy().tolist())

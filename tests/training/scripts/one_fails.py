@@ -19,7 +19,7 @@ def train():
 
 
 train()
-# Every worker has told all servers its optimizer: it would wait for the answer of a dead server.
+# All servers have the optimizer of every worker: a message to a dead server would wait for ever.
 kv._barrier()
 while True:
     train()

@@ -10,7 +10,7 @@ kv = mx.kv.create(sys.argv[1])
 ones = mx.nd.ones((2, 2))
 assert kv is mx.kv.create(sys.argv[1].upper()), "the same store again"
 assert kv.type.endswith(sys.argv[1][-5:]), kv.type
-refused(ValueError, ["dist_gsynch", "did you mean dist_gsync"], mx.kv.create, "dist_gsynch")
+refused(ValueError, ["dist_gsynch", "did you mean 'dist_gsync'"], mx.kv.create, "dist_gsynch")
 refused(ValueError, ["dist_foo", "known"], mx.kvstore.create, "dist_foo")
 other = "dist_sync" if sys.argv[1] == "dist_gsync" else "dist_gsync"
 refused(RuntimeError, ["planned for kv=" + sys.argv[1], "-e kv=" + other], mx.kv.create, other)

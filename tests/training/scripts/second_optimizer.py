@@ -5,15 +5,8 @@ each update. Runs without a job.
 """
 
 import json
-import os
 
-from mxcluster.node import mxnet_compat
-
-mx = mxnet_compat.import_mxnet()
-
-from mxcluster.training.kvstore.gsync_server import GroupUpdate  # noqa: E402
-from mxcluster.training.kvstore.key_layout import Layout  # noqa: E402
-from mxcluster.training.kvstore.shared_memory import Memory, path_of  # noqa: E402
+from group_updates import mx, of_groups
 
 
 def first():
@@ -31,10 +24,7 @@ def second():
     )
 
 
-layout, path = Layout(2, 1, [0, 1]), path_of(os.urandom(16), 0)
-updates = [
-    GroupUpdate(layout, 0, group, [1, 1], Memory(path, 2, 1), divided="one") for group in (0, 1)
-]
+layout, updates = of_groups([1, 1], divided="one")
 stored = [mx.nd.zeros((2,)) for _ in updates]
 found, expected, weight = [], [], 0.0
 velocity = {"first": 0.0, "second": 0.0}

@@ -134,7 +134,7 @@ assert {cls for cls in ALLOWED.values() if cls in seen} == seen, seen
 # A distributed store of MXNet sends JSON, then MXNet's command for multi-precision, and no pickle.
 sent = []
 mx.kvstore.KVStore._send_command_to_servers = lambda store, head, body: sent.append((head, body))
-server_messages.tell = lambda store, kind, payload: sent.append((kind, payload))
+server_messages.send = lambda store, kind, payload: sent.append((kind, payload))
 server_messages.install()
 store = type("Distributed", (), {"type": "dist_sync"})()
 for multi_precision, commands in ((False, []), (True, [(1, "")])):

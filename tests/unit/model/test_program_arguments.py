@@ -6,7 +6,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.job.plan import processes
 from mxcluster.model.program_arguments import ProgramArguments, of_command_line
-from mxcluster.training.programs import image_classification
+from mxcluster.training import programs
 from tests.plans import process_of
 
 
@@ -56,6 +56,6 @@ def test_bad_arguments_are_refused(given, message):
 
 
 def test_a_bad_argument_ends_with_status_2_and_one_line(capsys):
-    assert image_classification.main(["--lr 0.1"]) == 2
+    assert programs.main("image_classification", ["--lr 0.1"]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("image_classification: error: the arguments are no JSON object")

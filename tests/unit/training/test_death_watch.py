@@ -19,7 +19,7 @@ class World:
         self.ticks, self.jump, self.dead, self.jumps = 1000.0, 0.0, dead, dict(jumps)
         monkeypatch.setattr(death_watch, "time", self)
         self.begins = 0.0
-        monkeypatch.setattr(death_watch, "has_begun", lambda: self.ticks - 1000.0 >= self.begins)
+        monkeypatch.setattr(death_watch, "is_listening", lambda: self.ticks - 1000.0 >= self.begins)
         monkeypatch.setattr(death_watch, "dead_nodes", self.dead_nodes)
         monkeypatch.setattr(death_watch, "_end", self.end)
 
@@ -55,15 +55,17 @@ def seconds_until_the_end(monkeypatch, dead, **jumps):
     return None
 
 
-@pytest.mark.parametrize("told, seconds", [(None, 600.0), ("60", 135.0), ("0", 0)])
-def test_the_start_limit_leaves_the_agents_time_to_name_a_late_process(monkeypatch, told, seconds):
-    monkeypatch.setenv("MXCLUSTER_START_TIMEOUT", told) if told else monkeypatch.delenv(
-        "MXCLUSTER_START_TIMEOUT", False
-    )
+@pytest.mark.parametrize("timeout, seconds", [(None, 600.0), ("60", 135.0), ("0", 0)])
+def test_the_start_limit_leaves_the_agents_time_to_name_a_late_process(
+    monkeypatch, timeout, seconds
+):
+    monkeypatch.delenv("MXCLUSTER_START_TIMEOUT", False)
+    if timeout:
+        monkeypatch.setenv("MXCLUSTER_START_TIMEOUT", timeout)
     assert death_watch.start_seconds() == seconds
 
 
-def test_ps_lite_is_asked_only_when_it_listens(monkeypatch):
+def test_the_watch_reads_ps_lite_only_when_it_listens(monkeypatch):
     """On a busy machine ps-lite needs seconds until then."""
     world = World(monkeypatch, lambda now: 0, {})
     world.begins = 20.0
@@ -76,9 +78,9 @@ def test_ps_lite_is_asked_only_when_it_listens(monkeypatch):
         listener.bind(("127.0.0.31", 0))
         monkeypatch.setenv("DMLC_NODE_HOST", "127.0.0.31")
         monkeypatch.setenv("PORT", str(listener.getsockname()[1]))
-        assert not death_watch.has_begun()
+        assert not death_watch.is_listening()
         listener.listen(1)
-        assert death_watch.has_begun()
+        assert death_watch.is_listening()
 
 
 def test_a_watch_without_a_kv_store_ends():

@@ -16,6 +16,6 @@ from mxcluster.training import late_variables
     ],
 )
 def test_the_warning_names_each_variable_and_the_cure(now, words):
-    told = late_variables.warning({"OMP_NUM_THREADS": "1"}, now)
-    assert (told is None) is (words is None), told
-    assert not words or all(word in told for word in ['-e \'{"env_worker": {"', *words]), told
+    text = late_variables.warning({"OMP_NUM_THREADS": "1"}, now)
+    assert (text is None) is (words is None), text
+    assert not words or all(word in text for word in ['-e \'{"env_worker": {"', *words]), text

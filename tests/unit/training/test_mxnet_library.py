@@ -9,17 +9,11 @@ import pytest
 from mxcluster.errors import MxclusterError
 from mxcluster.training import mxnet_library
 
-# A short version of MXNet's libinfo.py.
+# A short version of MXNet's libinfo.py. tests/training/test_library.py shows the real one.
 LIBINFO = """
-import logging
 import os
 
 def find_lib_path():
-    given = os.environ.get("MXNET_LIBRARY_PATH")
-    if given and os.path.isfile(given):
-        return [given]
-    if given:
-        logging.warning("MXNET_LIBRARY_PATH '%s' doesn't exist", given)
     folders = os.environ.get("LD_LIBRARY_PATH", "").split(":") + [os.path.dirname(__file__)]
     paths = [os.path.join(folder, "libmxnet.so") for folder in folders]
     found = [path for path in paths if os.path.isfile(path)]
@@ -61,7 +55,7 @@ def installed(monkeypatch, tmp_path):
 
     The simulated loader returns the path of the library.
     """
-    for name in ("mxnet/libmxnet.so", "given/mine.so", "linked/libmxnet.so"):
+    for name in ("mxnet/libmxnet.so", "linked/libmxnet.so"):
         (tmp_path / name).parent.mkdir()
         (tmp_path / name).write_text("")
     (tmp_path / "mxnet" / "__init__.py").write_text("raise ImportError('this takes a second')\n")
@@ -69,29 +63,11 @@ def installed(monkeypatch, tmp_path):
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in [name for name in sys.modules if name.split(".")[0] == "mxnet"]:
         monkeypatch.delitem(sys.modules, name)
-    for name in ("MXNET_LIBRARY_PATH", "LD_LIBRARY_PATH"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     monkeypatch.setattr(mxnet_library.ctypes, "CDLL", lambda path, mode: path)
     mxnet_library._loaded.cache_clear()
     yield tmp_path
     mxnet_library._loaded.cache_clear()
-
-
-@pytest.mark.parametrize(
-    "given, found, warns",
-    [
-        ({}, "mxnet/libmxnet.so", False),
-        ({"LD_LIBRARY_PATH": "linked"}, "linked/libmxnet.so", False),
-        ({"MXNET_LIBRARY_PATH": "gone.so"}, "mxnet/libmxnet.so", True),
-    ],
-)
-def test_the_library_is_found_as_mxnet_finds_it(
-    installed, monkeypatch, caplog, given, found, warns
-):
-    for name, path in given.items():
-        monkeypatch.setenv(name, str(installed / path))
-    assert mxnet_library.load() == str(installed / found) and "mxnet" not in sys.modules
-    assert ("doesn't exist" in caplog.text) == warns
 
 
 def test_the_library_is_searched_once(installed, monkeypatch):

@@ -110,11 +110,11 @@ def test_leaving_is_recorded_before_the_interpreter_waits_for_threads(tmp_path):
 )
 def test_work_after_the_last_line_of_a_script_is_training(monkeypatch, before, ended, used):
     monkeypatch.setenv("DMLC_ROLE", "worker")
-    monkeypatch.setitem(pulse_file._now, "phase", before)
+    monkeypatch.setattr(pulse_file._Progress, "phase", before)
     pulse_file.end_script()
-    assert pulse_file._now["phase"] == ended
+    assert pulse_file._Progress.phase == ended
     pulse_file.beat()
-    assert pulse_file._now["phase"] == used
+    assert pulse_file._Progress.phase == used
 
 
 def test_an_invalid_pulse_file_is_ignored(tmp_path):

@@ -1,9 +1,5 @@
 """The median of repeated steps."""
 
-import statistics
-
-import pytest
-
 from mxcluster.training import timing
 
 
@@ -46,18 +42,3 @@ def test_processes_that_measure_together_go_on_to_the_end():
 def test_slow_steps_are_repeated_even_when_the_time_is_up():
     clock = Clock([10.0, 20.0] * 10)
     assert len(timing.repeat(clock.step, 1, clock=clock)) == timing.LEAST_STEPS
-
-
-@pytest.mark.parametrize("values", [[3.0], [4.0, 1.0], [5.0, 1.0, 2.0, 8.0, 9.0, 4.0]])
-def test_quantiles_are_those_of_python(values):
-    assert timing.median(values) == statistics.median(values)
-    if len(values) > 1:
-        low, _, high = statistics.quantiles(values, n=4, method="inclusive")
-        assert timing.spread(values) == pytest.approx((high - low) / statistics.median(values))
-
-
-def test_the_error_of_the_median_falls_with_the_root_of_the_number():
-    few = [1.0, 2.0, 3.0, 4.0, 5.0]
-    many = sorted(few * 400)
-    assert timing.error(few) == pytest.approx(0.93 * 2 / 3 / 5**0.5)
-    assert timing.error(many) == pytest.approx(0.93 * timing.spread(many) / 2000**0.5)

@@ -14,19 +14,21 @@ update on servers  `gsync_server.GroupUpdate`            `ssync_server.StaleUpda
 shared data        `shared_memory.Memory` of a host      a clock under a separate key
 =================  ====================================  =================================
 
-`install` puts the stores into ``mx.kv.create``. `server_messages` sends messages from workers to
-servers. `mxcluster.seal` and `optimizer_json` check the messages, and `server_classes` lists the
-allowed classes. `agreement` compares the messages of all workers. `optimizer_states` saves and
-loads the optimizer's states in checkpoints.
+`server_update` has the base class of both updates. `install` puts the stores into
+``mx.kv.create``. `server_messages` sends messages from workers to servers. `mxcluster.seal` and
+`optimizer_json` check the messages, and `server_classes` lists the allowed classes. `agreement`
+compares the messages of all workers. `optimizer_states` saves and loads the optimizer's states in
+checkpoints.
 
 A row of `mxcluster.schemes` names the store and the update of each scheme.
 """
 
 import importlib
-from typing import Any, Callable
+
+from mxcluster.node.mxnet_types import Method
 
 
-def load(name: str) -> Callable[..., Any]:
+def load(name: str) -> Method:
     """Return the class or function with the `name` "module:attribute" in this package."""
     module, attribute = name.split(":")
     return getattr(importlib.import_module("%s.%s" % (__name__, module)), attribute)

@@ -1,7 +1,7 @@
 """Share memory between numpy and MXNet arrays, without a copy."""
 
 import ctypes
-from typing import Any, Optional, Tuple
+from typing import Optional, Tuple
 
 import numpy
 from mxnet import nd
@@ -20,8 +20,9 @@ def view(array: NDArray) -> numpy.ndarray:
     array.wait_to_read()
     pointer = ctypes.c_void_p()
     check_call(_LIB.MXNDArrayGetData(array.handle, ctypes.byref(pointer)))
-    floats: Any = ctypes.c_float * int(numpy.prod(array.shape))
-    return numpy.frombuffer(floats.from_address(pointer.value), dtype=numpy.float32)
+    floats = ctypes.c_float * int(numpy.prod(array.shape))
+    address = pointer.value or 0  # 0 for an empty array
+    return numpy.frombuffer(memoryview(floats.from_address(address)), dtype=numpy.float32)
 
 
 def array_on(numbers: numpy.ndarray, shape: Tuple[int, ...]) -> Optional[NDArray]:

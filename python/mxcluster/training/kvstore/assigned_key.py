@@ -40,7 +40,7 @@ class AssignedKey(object):
     def __init__(self, kv: KVStore, parameters: int, workers: int, index: int) -> None:
         self._kv, self._workers, self._index = kv, workers, index
         nd.waitall()  # because a message may overtake pending pushes of this worker
-        server_messages.tell(kv, "assign", str(parameters))
+        server_messages.send(kv, "assign", str(parameters))
         kv.init(NAME, nd.zeros((workers,)))
 
     def exchange(self, number: float) -> List[float]:
@@ -58,9 +58,9 @@ class AssignedKey(object):
         row = numpy.zeros((self._workers,), numpy.float32)
         row[self._index] = number
         self._kv.push(NAME, nd.array(row))
-        found = nd.zeros((self._workers,))
-        self._kv.pull(NAME, out=found)
-        numbers = found.asnumpy()
+        pulled = nd.zeros((self._workers,))
+        self._kv.pull(NAME, out=pulled)
+        numbers = pulled.asnumpy()
         if not numpy.array_equal(numbers[self._index], row[self._index]) and number == number:
             raise MxclusterError(
                 "the servers returned %r for the number %r of worker-%d under the key %s. The "

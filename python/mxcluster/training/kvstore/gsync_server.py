@@ -8,7 +8,7 @@ the optimizer's states and the counters in memory.
 import contextlib
 import os
 import time
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Set, Tuple, Union
 
 import numpy
 from mxnet import nd
@@ -21,11 +21,14 @@ from mxcluster.training.kvstore import key_layout as layouts
 from mxcluster.training.kvstore import optimizer_states, shared_memory
 from mxcluster.training.kvstore.array_views import array_on, view
 from mxcluster.training.kvstore.round_schedule import RoundScheduler
+from mxcluster.training.kvstore.server_update import (
+    NO_OPTIMIZER,
+    Context,
+    Index,
+    States,
+    Update,
+)
 from mxcluster.training.kvstore.shared_states import Shared
-
-Commands = Any  # server.Commands
-# {parameter's number: (size, [state, ...])}, as from `optimizer_states.load`
-Given = Dict[int, Tuple[int, List[numpy.ndarray]]]
 
 _REPORT_SECONDS = 5.0
 # Places of a parameter's counters: its updates, its merged batches, each group's last update.
@@ -33,7 +36,19 @@ _UPDATES, _BATCHES, _LAST = 0, 1, 2
 RATE, GRADIENT = "rate", "gradient"  # the quantity that Y divides; "one" divides nothing
 
 
-class GroupUpdate(object):
+class Lateness(NamedTuple):
+    """The treatment of late updates, as the knobs of dist_gsync choose it."""
+
+    divided: str = RATE
+    """RATE if Y divides the learning rate, GRADIENT if Y divides the gradient, "one" for no
+    division by Y. In the paper RATE and GRADIENT are the same."""
+    compensation: float = 0.0
+    """lambda; 0 for no correction."""
+    max_y: int = 0
+    """The largest Y of an accepted update; 0 to accept all updates."""
+
+
+class GroupUpdate(Update):
     """The update of Grouping-SGD in the server process of one group.
 
     W is the number of workers, and |g| the number of workers in the group. Y is the number of a
@@ -54,37 +69,32 @@ class GroupUpdate(object):
     the learning rate schedule. The group then pulls the newest weights. The group's next Y counts
     from the dropped update.
 
+    With MXCLUSTER_TRACE=1 each merge writes an event.
+
     Args:
         layout: the keys of all parameters.
-        host: the number of this process's host.
-        group: the number of the group that this process serves.
+        process: the number of this process among all server processes.
         sizes: the number of workers in each group.
         memory: the shared memory of this host.
-        given: the states from `optimizer_states.load`, None for a new job.
-        divided: RATE if Y divides the learning rate, GRADIENT if Y divides the gradient, "one" for
-            no division by Y. In the paper RATE and GRADIENT are the same.
-        trace: True to write an event for each merge.
-        compensation: lambda; 0 for no correction.
-        max_y: the largest Y of an accepted update; 0 to accept all updates.
+        restored: the states from `optimizer_states.load`, {} for a new job.
+        lateness: the treatment of late updates.
     """
+
+    takes_reports = True
 
     def __init__(
         self,
         layout: layouts.Layout,
-        host: int,
-        group: int,
+        process: int,
         sizes: List[int],
         memory: shared_memory.Memory,
-        given: Optional[Given] = None,
-        divided: str = RATE,
-        trace: bool = False,
-        compensation: float = 0.0,
-        max_y: int = 0,
+        restored: States,
+        lateness: Lateness,
     ) -> None:
-        self._layout, self._host, self._group, self._sizes = layout, host, group, sizes
-        self._memory = memory
-        self._given, self._divided, self._trace = given or {}, divided, trace
-        self._compensation, self._max_y = compensation, max_y
+        self._host, self._group = divmod(process, layout.groups)
+        self._layout, self._sizes, self._memory = layout, sizes, memory
+        self._restored, self._lateness = restored, lateness
+        self._trace = os.environ.get("MXCLUSTER_TRACE") == "1"
         # The optimizer and the optimizer's version in the job, from 1.
         self._optimizer: Optimizer = None
         self._number = 0
@@ -96,33 +106,28 @@ class GroupUpdate(object):
         self._reported = time.monotonic()
 
     def use(self, optimizer: Optimizer, number: int) -> None:
-        """Use `optimizer` from now on. `number` is the version, 1 for the job's first optimizer."""
-        if optimizer.lr_scheduler is not None:
-            optimizer.lr_scheduler = RoundScheduler(optimizer.lr_scheduler)
-        self._optimizer, self._number = optimizer, number
+        """See `Update`."""
+        self._optimizer, self._number = RoundScheduler.inside(optimizer), number
         for parameter in self._parameters.values():
             parameter.states = None
 
     def assign(self, number: int) -> None:
-        """Replace the value of key `number` with the sum of the group's pushes from now on.
-
-        The optimizer and the checkpoints skip this key. Raises BadInput if the key holds a
-        parameter.
-        """
+        """See `Update`."""
         if number in self._parameters:
             raise BadInput(optimizer_states.NOT_A_PARAMETER % number)
         self._assigned.add(number)
 
-    def __call__(self, key: int, total: NDArray, stored: NDArray) -> None:
-        """Update the weights under `key` with `total`, and copy the newest weights to `stored`.
+    def __call__(self, index: Index, grad: NDArray, weight: NDArray) -> None:
+        """Update the newest weights under a key, and copy them to the array that the group pulls.
 
         Args:
-            key: a key from `Layout.key`.
-            total: the sum of the group's pushes.
-            stored: the array of the same shape that the group pulls.
+            index: a key from `Layout.key`.
+            grad: the sum of the group's pushes.
+            weight: the array of the same shape that the group pulls.
 
         Raises BadInput for a key of another group, or if no worker has sent an optimizer yet.
         """
+        key, total, stored = int(index), grad, weight
         group, number = self._layout.split(key)
         if group != self._group:
             raise BadInput(
@@ -133,41 +138,30 @@ class GroupUpdate(object):
             numpy.copyto(view(stored), view(total))
             return
         if self._optimizer is None:
-            raise BadInput(optimizer_states.NO_OPTIMIZER % number)
+            raise BadInput(NO_OPTIMIZER % number)
         with self._memory.lock(number) as row:
             parameter = self._parameters.get(number)
             if parameter is None:
                 parameter = self._parameters[number] = Parameter(
                     self._memory, row, stored, len(self._sizes)
                 )
-            if parameter.states is None:
-                parameter.states = self._states(row, number, parameter)
+            self._make_states(row, number, parameter)
             y, scale, is_dropped = self._merge(number, parameter, total)
         self._count(number, y, scale, total, is_dropped)
 
     def refresh(self, group: int) -> None:
-        """Copy the newest weights of all groups to the arrays that `group` pulls.
-
-        The call has no effect in a process that serves another group.
-        """
+        """See `Update`. The call has no effect in a process that serves another group."""
         for number, parameter in self._parameters.items() if group == self._group else ():
             with self._memory.lock(number):
                 parameter.publish()
 
     def save(self, folder: str, name: str, number: str) -> None:
-        """Write this host's part of the checkpoint `name` (with the id `number`) to `folder`.
-
-        A worker requests the checkpoint. On each host, only the process that serves this worker's
-        group calls the method.
-        """
-        found = {}
+        """See `Update`. The processes of all groups on a host have the same part."""
+        found: optimizer_states.Arrays = {}
         for index, parameter in self._parameters.items():
             with self._memory.lock(index) as row:
-                if parameter.states is None:  # The optimizer has not updated this parameter yet.
-                    parameter.states = self._states(row, index, parameter)
-                found.update(
-                    optimizer_states.content(index, parameter.size, parameter.states.arrays())
-                )
+                states = self._make_states(row, index, parameter).arrays()
+                found.update(optimizer_states.content(index, parameter.size, states))
         optimizer_states.save(folder, name, number, found, self._host, self._layout.hosts)
 
     def close(self) -> None:
@@ -185,8 +179,8 @@ class GroupUpdate(object):
             )
         )
 
-    def _states(self, row: memoryview, number: int, parameter: "Parameter") -> Shared:
-        """Return the `Shared` states of `parameter` for the present optimizer.
+    def _make_states(self, row: memoryview, number: int, parameter: "Parameter") -> Shared:
+        """Return the states of `parameter` for the present optimizer. Make them at the first call.
 
         If the process of another group has made these states already, the result uses the same
         memory.
@@ -196,28 +190,25 @@ class GroupUpdate(object):
             number: the parameter's number.
             parameter: the parameter itself.
         """
-        made_for = row[shared_memory.OPTIMIZER]
-        # Other groups may already use a newer optimizer, which this process will get soon.
-        if made_for > self._number:
-            return Shared(self._optimizer, number, parameter.array)
-        if made_for == self._number:
-            return Shared(
-                self._optimizer,
-                number,
-                parameter.array,
-                self._memory.region(row, shared_memory.STATES),
-            )
-        made = Shared(
-            self._optimizer,
-            number,
-            parameter.array,
-            lambda length: self._memory.place(row, shared_memory.STATES, length),
-            new=True,
-        )
-        row[shared_memory.OPTIMIZER] = self._number
-        parameter.counters[_BATCHES] = 0  # A schedule begins again.
-        if self._number == 1 and number in self._given:
-            made.give(self._given[number], parameter.size, self._host, self._layout.hosts)
+        if parameter.states is not None:
+            return parameter.states
+        made_for, kind = row[shared_memory.OPTIMIZER], shared_memory.STATES
+        known = self._memory.region(row, kind) if made_for == self._number else None
+
+        def place(length: int) -> Union[memoryview, bytearray]:
+            # Other groups may already use a newer optimizer, which this process will get soon.
+            if made_for > self._number:
+                return bytearray(length)
+            return known or self._memory.place(row, kind, length)
+
+        made = Shared(self._optimizer, number, parameter.array, place, is_new=not known)
+        if made_for < self._number:
+            row[shared_memory.OPTIMIZER] = self._number
+            parameter.counters[_BATCHES] = 0  # A schedule begins again.
+            if self._number == 1 and number in self._restored:
+                saved, servers = self._restored[number], self._layout.hosts
+                made.restore(saved, parameter.size, self._host, servers)
+        parameter.states = made
         return made
 
     def _merge(
@@ -227,10 +218,10 @@ class GroupUpdate(object):
 
         Return (Y, gradient scale, True for a dropped update).
         """
-        counters, optimizer = parameter.counters, self._optimizer
+        counters, optimizer, late = parameter.counters, self._optimizer, self._lateness
         size, workers = self._sizes[self._group], sum(self._sizes)
         y = int(counters[_UPDATES] - counters[_LAST + self._group] + 1)
-        is_dropped = 0 < self._max_y < y
+        is_dropped = 0 < late.max_y < y
         if not is_dropped:
             counters[_UPDATES] += 1
         counters[_BATCHES] += size
@@ -240,11 +231,11 @@ class GroupUpdate(object):
         if is_dropped:
             parameter.publish()
             return y, scale, True
-        if self._compensation and y > 1:  # At Y = 1 the group's copy is the newest.
-            total = parameter.compensated(total, self._compensation * scale)
+        if late.compensation and y > 1:  # At Y = 1 the group's copy is the newest.
+            total = parameter.compensated(total, late.compensation * scale)
         # Y divides the corrected gradient, because the correction estimates an undivided gradient.
-        scale /= y if self._divided == GRADIENT else 1
-        with _set(optimizer, scale, y if self._divided == RATE else 1, newest):
+        scale /= y if late.divided == GRADIENT else 1
+        with _set(optimizer, scale, y if late.divided == RATE else 1, newest):
             parameter.step(number, optimizer, total)
         return y, scale, False
 
@@ -268,18 +259,13 @@ class GroupUpdate(object):
             self.close()
 
 
-def of_server(server: Commands) -> GroupUpdate:
+def of_server(server: Context) -> GroupUpdate:
     """Return the GroupUpdate of this server process.
-
-    Args:
-        server: the `server.Commands` of this process.
 
     Raises MxclusterError if ps-lite gave the process another rank than the plan.
     """
     environ = os.environ
-    layout = layouts.from_environment(environ)
-    process = int(environ["MXCLUSTER_INDEX"])
-    host, group = divmod(process, layout.groups)
+    layout, process = layouts.from_environment(environ), int(environ["MXCLUSTER_INDEX"])
     if server.rank != layout.ranks[process]:
         raise MxclusterError(
             "ps-lite gave server-%d the rank %d in place of the planned rank %d: this server would "
@@ -287,18 +273,20 @@ def of_server(server: Commands) -> GroupUpdate:
             % (process, server.rank, layout.ranks[process])
         )
     groups = environ["MXCLUSTER_GROUPS"].split(",")
-    path = shared_memory.path_of(seal.read_token(environ["MXCLUSTER_JOB_DIR"]), host)
-    return GroupUpdate(
-        layout,
-        host,
-        group,
-        [groups.count(str(number)) for number in range(layout.groups)],
-        shared_memory.Memory(path, layout.groups, layout.capacity),
-        server.given,
+    token = seal.read_token(environ["MXCLUSTER_JOB_DIR"])
+    path = shared_memory.path_of(token, process // layout.groups)
+    lateness = Lateness(
         environ.get("MXCLUSTER_GSYNC_Y") or RATE,
-        environ.get("MXCLUSTER_TRACE") == "1",
         float(environ.get("MXCLUSTER_GSYNC_COMPENSATION") or 0),
         int(environ.get("MXCLUSTER_GSYNC_MAX_Y") or 0),
+    )
+    return GroupUpdate(
+        layout,
+        process,
+        [groups.count(str(number)) for number in range(layout.groups)],
+        shared_memory.Memory(path, layout.groups, layout.capacity),
+        server.restored,
+        lateness,
     )
 
 
@@ -319,7 +307,7 @@ class Parameter(object):
     ) -> None:
         self._stored, self._snapshot = stored, view(stored)
         self.size = self._snapshot.size
-        self.states: Any = None  # a `Shared`, once `GroupUpdate` has set the states
+        self.states: Optional[Shared] = None  # set by `GroupUpdate`
         length = 8 * (_LAST + groups)
         region = memory.region(row, shared_memory.WEIGHTS)
         is_first = region is None
@@ -338,6 +326,7 @@ class Parameter(object):
 
         Args: `number` the parameter's number; `total` the sum of the group's pushes.
         """
+        assert self.states is not None  # `GroupUpdate` sets the states before a step.
         if self._shared is None:
             self.publish()
         self.states.update(optimizer, number, self.array, total)

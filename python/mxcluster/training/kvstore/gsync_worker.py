@@ -5,7 +5,7 @@ In a job with one group, `install` uses MXNet's own dist_sync.
 
 import copy
 import os
-from typing import List, Optional, Sequence, Set
+from typing import List, Optional, Set
 
 from mxnet import nd
 from mxnet.kvstore import KVStore
@@ -14,11 +14,11 @@ from mxcluster.environment import BOUND
 from mxcluster.training.kvstore import key_layout, server_messages
 from mxcluster.training.kvstore.worker_base import (
     IS_OLD,
+    Arrays,
     Keys,
     Optimizer,
     OwnStore,
     Place,
-    PlacedKeys,
     Values,
     first,
     pairs,
@@ -70,7 +70,7 @@ class GroupedStore(OwnStore):
             self._pulled_group = (self.group + 1) % self.layout.groups
             return
         nd.waitall()  # because a message may overtake pending pushes of this worker
-        server_messages.tell(self, "refresh", str(self.group))
+        server_messages.send(self, "refresh", str(self.group))
 
     def pushpull(
         self, key: Keys, value: Values, out: Optional[Values] = None, priority: int = 0
@@ -82,13 +82,12 @@ class GroupedStore(OwnStore):
         # MXNet's pushpull refuses compressed gradients.
         if out is None or self.compresses or not hasattr(KVStore, "pushpull"):
             return super(GroupedStore, self).pushpull(key, value, out, priority)
-        self._tell(key, value)
+        self._send_report(key, value)
         keys, values = self._spread(key, value)
-        self._pushes(keys)
-        self._unpulled.difference_update(_each(keys))
-        return KVStore.pushpull(
-            self, keys, values, out=self._spread(key, out)[1], priority=priority
-        )
+        self._record_push(keys)
+        self._unpulled.difference_update(keys)
+        outs = self._spread(key, out)[1]
+        return KVStore.pushpull(self, keys, values, out=outs, priority=priority)
 
     def pull(
         self,
@@ -104,13 +103,13 @@ class GroupedStore(OwnStore):
             for place in self._of(self._pulled_group, self._known(name)[0], first(arrays).size):
                 KVStore.pull(self, place[0], out=part(arrays, place), priority=priority)
 
-    def _push(self, keys: PlacedKeys, values: Values, priority: int) -> None:
-        self._pushes(keys)
+    def _push(self, keys: List[int], values: List[Arrays], priority: int) -> None:
+        self._record_push(keys)
         super(GroupedStore, self)._push(keys, values, priority)
 
-    def _pull(self, keys: PlacedKeys, values: Values, priority: int) -> None:
+    def _pull(self, keys: List[int], values: List[Arrays], priority: int) -> None:
         super(GroupedStore, self)._pull(keys, values, priority)
-        self._unpulled.difference_update(_each(keys))
+        self._unpulled.difference_update(keys)
 
     def _as_json(self, optimizer: Optimizer) -> str:
         kept = numbers_kept(optimizer)
@@ -122,14 +121,14 @@ class GroupedStore(OwnStore):
             )
         return super(GroupedStore, self)._as_json(optimizer)
 
-    def _pushes(self, keys: PlacedKeys) -> None:
+    def _record_push(self, keys: List[int]) -> None:
         """Record a push of `keys`. Raise ValueError if a key has no pull since its last push.
 
         A server counts the pushes of a key, as under dist_sync. The server would count a worker's
         second push as the push of another worker.
         """
         self._has_pushed, self._pulled_group = True, self.group
-        for key in _each(keys) if self._has_mates else ():
+        for key in keys if self._has_mates else ():
             if key in self._unpulled:
                 raise ValueError(
                     "the script pushed parameter %d twice without a pull between the pushes: the "
@@ -151,10 +150,6 @@ class GroupedStore(OwnStore):
             (self.layout.key(group, number, host), begin, end)
             for host, begin, end in self.layout.parts(number, size, self._bound)
         ]
-
-
-def _each(keys: PlacedKeys) -> Sequence[int]:
-    return keys if isinstance(keys, list) else (keys,)
 
 
 def numbers_kept(optimizer: Optimizer) -> List[str]:

@@ -1,19 +1,20 @@
 """Make ``mx.kv.create`` return mxcluster's kv-stores."""
 
-import difflib
+import contextlib
 import functools
-import importlib
 import os
+import sys
 import threading
-from typing import Any, Callable, Dict, Iterable, List
+from typing import Callable, ContextManager, Dict, Iterable, Iterator, List, Optional, Union
 
+from mxnet import gluon, module, profiler
 from mxnet import kvstore as stock
 
 from mxcluster import schemes
-from mxcluster.node.mxnet_types import KVStore
+from mxcluster.errors import did_you_mean
+from mxcluster.node.mxnet_types import KVStore, Method, Module, Trainer
 from mxcluster.training.kvstore import load, server_messages
-
-Owner = Any  # mx.gluon.Trainer, or mx.mod.Module
+from mxcluster.training.kvstore.worker_base import Keys, Values
 
 LOCAL = (
     "local",
@@ -27,7 +28,7 @@ DISTRIBUTED = [scheme.name for scheme in schemes.SCHEMES if scheme.is_distribute
 _OWN = {scheme.name: scheme for scheme in schemes.SCHEMES if scheme.store}
 
 
-def install(make: Callable[[Callable[[], KVStore]], KVStore]) -> Callable[..., KVStore]:
+def install(make: Callable[[Callable[[], KVStore]], KVStore]) -> None:
     """Replace MXNet's ``create`` with a function that makes mxcluster's kv-stores.
 
     The new function refuses unknown names, and a scheme other than that of the job's plan. ps-lite
@@ -35,7 +36,7 @@ def install(make: Callable[[Callable[[], KVStore]], KVStore]) -> Callable[..., K
     MXNet's other name of this store, returns the existing store, and another name is refused.
 
     Args: `make(function)` calls `function`, and returns the distributed store that `function`
-    makes. Returns MXNet's own ``create``.
+    makes.
     """
     original = stock.create
     existing: Dict[str, KVStore] = {}  # {the first name of the distributed store: the store}
@@ -60,14 +61,11 @@ def install(make: Callable[[Callable[[], KVStore]], KVStore]) -> Callable[..., K
 
     _hook()
     create.__doc__ = original.__doc__
+    # Before MXNet 1.7, mxnet.kvstore is one file.
     for name in ("mxnet.kvstore", "mxnet.kvstore.base", "mxnet.kvstore.kvstore_server"):
-        try:
-            module: Any = importlib.import_module(name)
-        except ImportError:  # Before MXNet 1.7, mxnet.kvstore is one file.
-            continue
-        if getattr(module, "create", None) is original:
-            module.create = create
-    return original
+        package = sys.modules.get(name)
+        if getattr(package, "create", None) is original:
+            setattr(package, "create", create)  # noqa: B010  # mypy does not know the attribute
 
 
 def _hook() -> None:
@@ -77,76 +75,78 @@ def _hook() -> None:
     while Trainer makes a store and reads the store's type. ``KVStore.compresses`` is True for a
     store that compresses gradients.
     """
-    from mxnet import gluon, module, profiler
-
-    stock.KVStore.in_trainer = False
-
-    def asked(trainer: Owner, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        stock.KVStore.in_trainer = True  # on the class, because the call may make the store
-        try:
-            return function(trainer, *args, **kwargs)
-        finally:
-            stock.KVStore.in_trainer = False
-
-    def stepped(caller: Owner, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        store: KVStore = getattr(caller, "_kvstore", None)
-        if not hasattr(store, "begin_step"):
-            return function(caller, *args, **kwargs)
-        store.begin_step()
-        try:
-            return function(caller, *args, **kwargs)
-        finally:
-            store.end_step()
-
-    stock.KVStore.compresses = False
-
-    def compressing(
-        store: KVStore, function: Callable[..., Any], *args: Any, **kwargs: Any
-    ) -> None:
-        function(store, *args, **kwargs)
-        store.compresses = True
-
-    def both(
-        store: KVStore,
-        function: Callable[..., Any],
-        key: Any,
-        value: Any,
-        out: Any = None,
-        priority: int = 0,
-    ) -> None:
-        # From MXNet 1.7 on, Module and Trainer call pushpull. The pushpull of a distributed store
-        # that compresses gradients raises an error (PushPullImpl in kvstore_dist.h). The push and
-        # pull of this store work.
-        if not store.compresses or "dist" not in store.type:
-            return function(store, key, value, out=out, priority=priority)
-        store.push(key, value, priority)
-        store.pull(key, out=value if out is None else out, priority=priority)
-
-    _wrap(stock.KVStore, "set_gradient_compression", compressing)
+    stock.KVStore.in_trainer = stock.KVStore.compresses = False
+    _wrap(gluon.Trainer, "_init_kvstore", _in_trainer)
+    _wrap(gluon.Trainer, "step", _in_step)
+    _wrap(module.Module, "update", _in_step)
+    _wrap(stock.KVStore, "set_gradient_compression", _compressing)
     if hasattr(stock.KVStore, "pushpull"):
-        _wrap(stock.KVStore, "pushpull", both)
+        stock.KVStore.pushpull = _with_compression(stock.KVStore.pushpull)
     for name in ("set_config", "set_state", "dump", "pause", "resume"):
         setattr(profiler, name, _of_this_process(getattr(profiler, name)))
-    _wrap(gluon.Trainer, "_init_kvstore", asked)
-    _wrap(gluon.Trainer, "step", stepped)
-    _wrap(module.Module, "update", stepped)
 
 
-def _wrap(owner: type, name: str, around: Callable[..., Any]) -> None:
-    """Replace the method `name` of the class `owner` with a call of `around`.
+@contextlib.contextmanager
+def _in_trainer(trainer: Trainer) -> Iterator[None]:
+    stock.KVStore.in_trainer = True  # on the class, because the call may make the store
+    try:
+        yield
+    finally:
+        stock.KVStore.in_trainer = False
 
-    Args: `around` a function (object, old method, arguments of the call).
+
+@contextlib.contextmanager
+def _in_step(caller: Union[Trainer, Module]) -> Iterator[None]:
+    store: KVStore = getattr(caller, "_kvstore", None)
+    if not hasattr(store, "begin_step"):
+        yield
+        return
+    store.begin_step()
+    try:
+        yield
+    finally:
+        store.end_step()
+
+
+@contextlib.contextmanager
+def _compressing(store: KVStore) -> Iterator[None]:
+    yield
+    store.compresses = True
+
+
+def _with_compression(function: Method) -> Method:
+    """Return a method `pushpull` that calls `function` unless the store compresses gradients.
+
+    From MXNet 1.7 on, Module and Trainer call pushpull. The pushpull of a distributed store that
+    compresses gradients raises an error (PushPullImpl in kvstore_dist.h). The push and pull of this
+    store work.
     """
-    function = getattr(owner, name)
 
     @functools.wraps(function)
-    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return around(self, function, *args, **kwargs)
+    def pushpull(
+        self: KVStore, key: Keys, value: Values, out: Optional[Values] = None, priority: int = 0
+    ) -> None:
+        if not self.compresses or "dist" not in self.type:
+            return function(self, key, value, out=out, priority=priority)
+        self.push(key, value, priority)
+        self.pull(key, out=value if out is None else out, priority=priority)
+
+    return pushpull
+
+
+def _wrap(owner: type, name: str, within: Callable[[KVStore], ContextManager[None]]) -> None:
+    """Run the method `name` of the class `owner` inside the context `within(object)`."""
+    function: Method = getattr(owner, name)
+
+    @functools.wraps(function)
+    def call(self: object, *args: object, **kwargs: object) -> object:
+        with within(self):
+            return function(self, *args, **kwargs)
 
     setattr(owner, name, call)
 
 
-def _of_this_process(function: Callable[..., Any]) -> Callable[..., Any]:
+def _of_this_process(function: Method) -> Method:
     """Return a function of mx.profiler that calls `function`, but not for the servers.
 
     A server of a job cannot write a file, because MXNet would take the name of this file from any
@@ -154,7 +154,7 @@ def _of_this_process(function: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
+    def call(*args: object, **kwargs: object) -> object:
         if "server" in args or kwargs.get("profile_process") == "server":
             raise ValueError(
                 "mx.profiler.%s(profile_process='server'): the servers of mxcluster write no "
@@ -172,8 +172,7 @@ def unknown(name: str, registered: Iterable[str] = ()) -> str:
     Args: `registered` the names of the stores that are registered in MXNet.
     """
     names = sorted({*schemes.NAMES, *schemes.ALIASES, *registered} - {"dist"})
-    close = difflib.get_close_matches(str(name).lower(), names, n=1)
-    hint = " (did you mean %s?)" % close[0] if close else ""
+    hint = did_you_mean(name, names)
     return "unknown kv-store %r%s: use one of %s" % (name, hint, ", ".join(names))
 
 
@@ -237,7 +236,7 @@ def _made(kind: str, name: str, original: Callable[[str], KVStore]) -> KVStore:
     if scheme is None:
         # MXNet's Module divides gradients by all batch sizes only if the type contains "_sync".
         store = original(kind if name.lower() == "dist" else name)
-        server_messages.tell(store, "begin", kind)
+        server_messages.send(store, "begin", kind)
         return store
     groups = _groups()
     if scheme.with_one_group and len(set(groups)) == 1:

@@ -48,11 +48,11 @@ class Layout(object):
                 "the servers have the ranks %r in place of the numbers 0 to %d: start the job "
                 "again with train.yml" % (ranks, self.servers - 1)
             )
-        strange = sorted(set(placement) - set(range(hosts)))
-        if strange:
+        unknown = sorted(set(placement) - set(range(hosts)))
+        if unknown:
             raise ValueError(
                 "MXCLUSTER_PLACEMENT names server %d, but the job has %d servers, numbered from 0: "
-                "start the job again with train.yml" % (strange[0], hosts)
+                "start the job again with train.yml" % (unknown[0], hosts)
             )
         self._placement = placement
         offsets = {offset * _HASH % self.servers: offset for offset in range(self.servers)}
@@ -123,11 +123,11 @@ def of_ranks(environ: Mapping[str, str]) -> Optional[Layout]:
     in `environ` the result is None. A store then uses the numbers of the parameters as keys, and
     ps-lite chooses the servers.
     """
-    found = placement(environ)
-    if not found:
+    homes = placement(environ)
+    if not homes:
         return None
     servers = int(environ["DMLC_NUM_SERVER"])
-    return Layout(1, servers, list(range(servers)), found)
+    return Layout(1, servers, list(range(servers)), homes)
 
 
 def placement(environ: Mapping[str, str]) -> List[int]:

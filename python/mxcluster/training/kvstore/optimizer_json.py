@@ -13,7 +13,7 @@ float, complex                  a string, such as "inf"
 bytes, bytearray                base64
 tuple, set, frozenset           list of values
 dict, OrderedDict               list of [key, value]
-defaultdict                     [name of the class of missing values, list of [key, value]]
+defaultdict                     [class of missing values or null, list of [key, value]]
 array, scalar                   `Numbers` of an array or a scalar of numpy
 dtype                           the name of a dtype of numpy
 class                           the name "module:Class" of a class that is a value itself
@@ -78,9 +78,7 @@ _VALUES = server_classes.by_name(
     + (collections.OrderedDict, collections.defaultdict)
 )
 _VALUES.update(("numpy:" + name, cls) for name, cls in _TYPES.items())
-# The classes of the missing values of a defaultdict, by name.
-_FACTORIES: Dict[str, Optional[Callable[[], object]]] = {"none": None}
-_FACTORIES.update((cls.__name__, cls) for cls in (list, dict, set, int, float))
+_FACTORIES = (None, list, dict, set, int, float)  # of the missing values of a defaultdict
 _PROTOCOL = re.compile(r"__|_.*_$")  # attributes that Python, numpy or ctypes look up themselves
 _DIGITS = 400  # most digits of a number; the time to read n digits grows with n squared
 _DIMENSIONS = 32
@@ -193,7 +191,8 @@ class _Writer(object):
         if kind in (set, bytearray, dict, collections.OrderedDict):
             return {kind.__name__: self._content(value, where)}
         if isinstance(value, collections.defaultdict) and kind is collections.defaultdict:
-            return {"defaultdict": [_factory(value, where), self._content(value, where)]}
+            factory = self.form(value.default_factory, where + ".default_factory")
+            return {"defaultdict": [factory, self._content(value, where)]}
         if isinstance(value, numpy.ndarray) and kind is numpy.ndarray:
             return {"array": _numbers(value, where).encode()}
         if kind.__module__ == "builtins":
@@ -273,10 +272,15 @@ class _Reader(object):
         return target
 
     def _defaultdict(self, content: object) -> object:
-        factory, items = _list(content, 2)
-        made: Dict[Hashable, object]
-        made = collections.defaultdict(_FACTORIES[one_of(*_FACTORIES)(factory)])
-        return self._filled(made, items)
+        form, items = _list(content, 2)
+        factory = self.value(form)
+        for known in _FACTORIES:
+            if factory is known:
+                return self._filled(collections.defaultdict(known), items)
+        raise Forbidden(
+            "a defaultdict has another default_factory than servers accept: use one of %s"
+            % ", ".join(cls.__name__ if cls else "None" for cls in _FACTORIES)
+        )
 
     def _same(self, content: object) -> object:
         return self._begun[whole(0, len(self._begun) - 1)(content)]
@@ -390,17 +394,6 @@ def _key(key: object) -> Hashable:
     raise Forbidden(
         "a dict or set has a %s as a key: use only numbers, strings, bytes, None and tuples of "
         "these as keys" % type(key).__name__
-    )
-
-
-def _factory(value: "collections.defaultdict[object, object]", where: str) -> str:
-    """Return the name of the default_factory of `value`. Raises Forbidden for a further one."""
-    for name, known in _FACTORIES.items():
-        if value.default_factory is known:
-            return name
-    raise Forbidden(
-        "the default_factory of %s is not accepted by servers: use %s"
-        % (where, ", ".join(_FACTORIES))
     )
 
 

@@ -9,7 +9,7 @@ all servers, in order of their ranks. In this case `load` joins the parts.
 import hashlib
 import math
 import os
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple, Union
+from typing import Dict, List, Sequence, Set, Tuple, Union
 
 import numpy
 from mxnet import nd
@@ -19,46 +19,24 @@ from mxcluster import checkpoints, events
 from mxcluster.errors import BadInput
 from mxcluster.model.checkpoint import ServerManifest
 from mxcluster.model.events import Restored
-from mxcluster.node.mxnet_types import NDArray, Optimizer
+from mxcluster.node.mxnet_types import NDArray, Optimizer, State
+from mxcluster.training.kvstore.server_update import Index, States, Update
 
-Arrays = Dict[str, Any]  # {name: numpy.ndarray}
-States = Dict[int, Tuple[int, List[numpy.ndarray]]]  # the result of `load`
+Arrays = Dict[str, numpy.ndarray]  # the content of a server's file in a checkpoint
 
 # The message if a key for an exchange of numbers (`assigned_key`) is the key of a parameter.
 NOT_A_PARAMETER = (
     "the key %d holds a parameter, so workers cannot exchange numbers under this key: use a key "
     "after the keys of all parameters"
 )
-# The messages if the servers get a gradient, or write a checkpoint, before the first optimizer.
-NO_OPTIMIZER = (
-    "gradients of parameter %s came before an optimizer: call set_optimizer() before push()"
-)
-NO_OPTIMIZER_TO_SAVE = (
-    "the checkpoint %s was requested before an optimizer: call set_optimizer() before the job "
-    "saves a checkpoint"
-)
 
 
-class NoOptimizer(object):
-    """The update of MXNet's own schemes until a worker has sent an optimizer."""
-
-    def __call__(self, index: Union[int, str, bytes], grad: NDArray, weight: NDArray) -> None:
-        """Raise BadInput. MXNet's server would abort without an updater."""
-        raise BadInput(NO_OPTIMIZER % (index,))
-
-    def save(self, folder: str, name: str, number: str) -> None:
-        """Raise BadInput, because there are no states."""
-        raise BadInput(NO_OPTIMIZER_TO_SAVE % name)
-
-
-class Updates(object):
+class Updates(Update):
     """MXNet's updater of `optimizer`, with the states of a checkpoint.
-
-    A call ``updates(index, grad, weight)`` updates one weight.
 
     Args:
         optimizer: an MXNet Optimizer.
-        given: the states from `load`, None for a new job.
+        restored: the states from `load`, {} for a new job.
         rank: this server's rank.
         servers: the number of servers.
         names: the names of the parameters in order. Only a worker without servers needs `names`,
@@ -68,85 +46,63 @@ class Updates(object):
     def __init__(
         self,
         optimizer: Optimizer,
-        given: Optional[States] = None,
+        restored: States,
         rank: int = 0,
         servers: int = 1,
         names: Sequence[str] = (),
     ) -> None:
         self._updater = get_updater(optimizer)
-        self._optimizer, self._given, self._rank, self._servers = (
-            optimizer,
-            given or {},
-            rank,
-            servers,
-        )
-        self._numbers: Dict[Any, int] = {name: number for number, name in enumerate(names)}
-        self._sizes: Dict[Any, int] = {}  # parameter -> elements of its weight on this server
-        self._assigned: Set[Any] = set()  # keys that hold no parameters
+        self._optimizer, self._restored = optimizer, restored
+        self._rank, self._servers = rank, servers
+        self._numbers = {name: number for number, name in enumerate(names)}
+        # {parameter: the number of elements of its weight on this server}
+        self._sizes: Dict[Union[int, str], int] = {}
+        self._assigned: Set[Union[int, str]] = set()  # keys that hold no parameters
 
-    def assign(self, index: int) -> None:
-        """Replace the value of key number `index` with the merged pushes from now on.
+    def assign(self, number: int) -> None:
+        """See `Update`."""
+        if number in self._sizes:
+            raise BadInput(NOT_A_PARAMETER % number)
+        self._assigned.add(number)
 
-        The optimizer and the checkpoints skip this key. Raises BadInput if the key holds a
-        parameter.
-        """
-        if index in self._sizes:
-            raise BadInput(NOT_A_PARAMETER % index)
-        self._assigned.add(index)
-
-    def __call__(self, index: Union[int, str, bytes], grad: NDArray, weight: NDArray) -> None:
-        """Update the `weight` of the parameter `index` with `grad`.
-
-        The first update of a parameter first restores the parameter's state from the checkpoint.
-        """
+    def __call__(self, index: Index, grad: NDArray, weight: NDArray) -> None:
+        """Update `weight` with `grad`. The first update of a parameter restores its state."""
         index = index.decode() if isinstance(index, bytes) else index
         if index in self._assigned:
             weight[:] = grad
             return
         if index not in self._sizes:
             self._sizes[index] = size_of(weight)
-            if self._number(index) in self._given and index not in self._updater.states:
-                self._give(index, weight)
+            if self._number(index) in self._restored and index not in self._updater.states:
+                self._restore(index, weight)
         self._updater(index, grad, weight)
 
-    def _number(self, index: Any) -> int:
-        return self._numbers.get(index, index)
+    def _number(self, index: Union[int, str]) -> int:
+        return self._numbers[index] if isinstance(index, str) else index
 
-    def _give(self, index: Union[int, str], weight: NDArray) -> None:
+    def _restore(self, index: Union[int, str], weight: NDArray) -> None:
         number = self._number(index)
-        total, saved = self._given[number]
         state = self._optimizer.create_state_multi_precision(index, weight)
         arrays = flat(state)
-        if len(arrays) != len(saved):
-            raise BadInput(
-                "parameter %d has %d arrays of the optimizer's state in the checkpoint, but this "
-                "optimizer has %d: resume with the optimizer that saved the checkpoint"
-                % (number, len(saved), len(arrays))
-            )
-        for target, source in zip(arrays, saved):
-            piece = share(source, total, size_of(weight), self._rank, self._servers, unit_of_cuts())
-            if piece.size != size_of(target) or piece.dtype != numpy.dtype(target.dtype):
-                raise BadInput(
-                    "a state of parameter %d has %d numbers of type %s in the checkpoint, but %d "
-                    "numbers of type %s in this job: resume with the same network and optimizer"
-                    % (number, piece.size, piece.dtype, size_of(target), numpy.dtype(target.dtype))
-                )
+        pieces = shares(
+            number,
+            self._restored[number],
+            arrays,
+            size_of(weight),
+            (self._rank, self._servers, unit_of_cuts()),
+        )
+        for target, piece in zip(arrays, pieces):
             target[:] = nd.array(piece.reshape(target.shape), ctx=target.context, dtype=piece.dtype)
             target.wait_to_read()
         self._updater.states[index], self._updater.states_synced[index] = state, True
         trace(number, self._rank, [array.asnumpy() for array in arrays])
 
     def save(self, folder: str, name: str, number: str) -> None:
-        """Write this server's part of the checkpoint `name` (with the id `number`) to `folder`."""
+        """See `Update`."""
         found: Arrays = {}
         for index, size in self._sizes.items():
-            found.update(
-                content(
-                    self._number(index),
-                    size,
-                    [array.asnumpy() for array in flat(self._updater.states[index])],
-                )
-            )
+            states = [array.asnumpy() for array in flat(self._updater.states[index])]
+            found.update(content(self._number(index), size, states))
         save(folder, name, number, found, self._rank, self._servers)
 
 
@@ -177,21 +133,12 @@ def content(parameter: int, size: int, arrays: List[numpy.ndarray]) -> Arrays:
         arrays: the states.
     """
     found = {"size_%d" % parameter: numpy.array(size)}
-    found.update(
-        ("state_%d_%d" % (parameter, place), numpy.array(array).reshape(-1))
-        for place, array in enumerate(arrays)
-    )
+    for place, array in enumerate(arrays):
+        found["state_%d_%d" % (parameter, place)] = numpy.array(array).reshape(-1)
     return found
 
 
-def save(
-    folder: str,
-    name: str,
-    number: str,
-    found: Arrays,
-    rank: int,
-    servers: int,
-) -> None:
+def save(folder: str, name: str, number: str, found: Arrays, rank: int, servers: int) -> None:
     """Write one server's part of the checkpoint `name`, and the manifest of this part.
 
     Args: `folder` the folder of the checkpoints; `number` the checkpoint's id; `found` {name:
@@ -202,7 +149,8 @@ def save(
 
     def fill(partial: str) -> None:
         with open(partial, "wb") as stream:
-            numpy.savez(stream, **found)
+            # mypy takes an array for numpy's option allow_pickle, which is no name of `content`.
+            numpy.savez(stream, **found)  # type: ignore[arg-type]
 
     checkpoints.write(path + ".npz", fill)
     manifest = ServerManifest(files={}, id=number, rank=rank, servers=servers)
@@ -222,9 +170,8 @@ def load(folder: str, name: str) -> States:
     """
     manifest, parts = checkpoints.read(folder, name).manifest, []
     for rank in range(manifest.servers):
-        with numpy.load(
-            os.path.join(folder, "%s.server-%d.npz" % (name, rank)), allow_pickle=False
-        ) as file:
+        path = os.path.join(folder, "%s.server-%d.npz" % (name, rank))
+        with numpy.load(path, allow_pickle=False) as file:
             parts.append({key: file[key] for key in file.files})
     return joined(parts)
 
@@ -235,11 +182,9 @@ def resumed() -> States:
     The result is {} for a new job.
     """
     name = os.environ.get("MXCLUSTER_RESUME")
-    return (
-        load(os.path.join(os.environ["MXCLUSTER_JOB_DIR"], checkpoints.RESUMED), name)
-        if name
-        else {}
-    )
+    if not name:
+        return {}
+    return load(os.path.join(os.environ["MXCLUSTER_JOB_DIR"], checkpoints.RESUMED), name)
 
 
 def joined(parts: List[Arrays]) -> States:
@@ -261,6 +206,49 @@ def joined(parts: List[Arrays]) -> States:
             states.append(numpy.concatenate(pieces) if is_split else pieces[0])
         result[index] = (sum(sizes), states)
     return result
+
+
+def shares(
+    parameter: int,
+    saved: Tuple[int, List[numpy.ndarray]],
+    targets: Sequence[Union[NDArray, numpy.ndarray]],
+    size: int,
+    server: Tuple[int, int, int],
+) -> List[numpy.ndarray]:
+    """Return this server's parts of a parameter's saved states, one for each of `targets`.
+
+    Args:
+        parameter: the parameter's number.
+        saved: the parameter's entry in the result of `load`.
+        targets: the arrays of this job's optimizer, which get the parts.
+        size: the number of elements of the weight on this server.
+        server: (rank, servers, unit) as in `share`.
+
+    Raises BadInput if the checkpoint has another number of states, or states of other sizes or
+    types.
+    """
+    total, states = saved
+    if len(targets) != len(states):
+        raise BadInput(
+            "parameter %d has %d arrays of the optimizer's state in the checkpoint, but this "
+            "optimizer has %d: resume with the optimizer that saved the checkpoint"
+            % (parameter, len(states), len(targets))
+        )
+    pieces = [share(state, total, size, *server) for state in states]
+    for piece, target in zip(pieces, targets):
+        if piece.size != size_of(target) or piece.dtype != numpy.dtype(target.dtype):
+            raise BadInput(
+                "a state of parameter %d has %d numbers of type %s in the checkpoint, but %d "
+                "numbers of type %s in this job: resume with the same network and optimizer"
+                % (
+                    parameter,
+                    piece.size,
+                    piece.dtype,
+                    size_of(target),
+                    numpy.dtype(target.dtype),
+                )
+            )
+    return pieces
 
 
 def share(
@@ -306,12 +294,12 @@ def unit_of_cuts() -> int:
     return 16 if os.environ.get("MXCLUSTER_COMPRESSION") == "2bit" else 1
 
 
-def flat(state: Any) -> List[NDArray]:
+def flat(state: State) -> List[NDArray]:
     """Return the NDArrays in an optimizer's `state`, in order."""
     return [leaf for leaf in leaves(state) if hasattr(leaf, "asnumpy")]
 
 
-def leaves(state: Any) -> List[Any]:
+def leaves(state: State) -> List[State]:
     """Return all parts of `state` except None as a flat list, in order.
 
     `state` is a value, or nested tuples or lists of values.

@@ -2,6 +2,8 @@
 
 from mxnet.lr_scheduler import LRScheduler
 
+from mxcluster.node.mxnet_types import Optimizer
+
 
 class RoundScheduler(LRScheduler):
     """A schedule that calls the user's schedule with the number of rounds in place of updates.
@@ -20,6 +22,13 @@ class RoundScheduler(LRScheduler):
         self.schedule = schedule
         self.round = 0
         self.divisor = 1
+
+    @classmethod
+    def inside(cls, optimizer: Optimizer) -> Optimizer:
+        """Return `optimizer` with a RoundScheduler of its schedule, if it has a schedule."""
+        if optimizer.lr_scheduler is not None:
+            optimizer.lr_scheduler = cls(optimizer.lr_scheduler)
+        return optimizer
 
     def __call__(self, num_update: int) -> float:
         """Return the learning rate of the current round. `num_update` has no effect."""

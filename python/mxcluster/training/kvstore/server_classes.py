@@ -7,7 +7,7 @@ import importlib
 import os
 import re
 import sys
-from typing import Dict, Iterable, List, Sequence, Set
+from typing import Dict, Iterable, List, Set
 
 from mxcluster.errors import BadInput
 from mxcluster.package import SCRIPT_FOLDER
@@ -18,23 +18,11 @@ from mxcluster.package import SCRIPT_FOLDER
 _OF_MXNET = re.compile(r"mxnet\.(optimizer|lr_scheduler)(\.|$)")
 
 
-def declared_classes() -> List[str]:
-    """Return the knob `server_classes` as strings "module:Class".
+def allowed() -> Dict[str, type]:
+    """Return {"module:Class": class} of MXNet's optimizers and schedules, and of declared classes.
 
-    If the list is not empty, put the folder of the job's script first into sys.path.
-    """
-    declared = [text for text in os.environ.get("MXCLUSTER_SERVER_CLASSES", "").split(",") if text]
-    folder = os.path.join(os.environ.get("MXCLUSTER_JOB_DIR", "."), SCRIPT_FOLDER)
-    if declared and os.path.isdir(folder) and folder not in sys.path:
-        sys.path.insert(0, folder)
-    return declared
-
-
-def allowed(declared: Sequence[str] = ()) -> Dict[str, type]:
-    """Return {"module:Class": class} of MXNet's optimizers and schedules, and of `declared`.
-
-    Args:
-        declared: strings "module:Class".
+    The knob `server_classes` declares classes as strings "module:Class". If there are some, the
+    function puts the folder of the job's script first into sys.path.
 
     The result does not depend on what a script has imported. Raises BadInput if a string has
     another form, or if the import of a class fails.
@@ -48,6 +36,10 @@ def allowed(declared: Sequence[str] = ()) -> Dict[str, type]:
         for cls in _family(base)
         if _OF_MXNET.match(cls.__module__)
     ]
+    declared = [text for text in os.environ.get("MXCLUSTER_SERVER_CLASSES", "").split(",") if text]
+    folder = os.path.join(os.environ.get("MXCLUSTER_JOB_DIR", "."), SCRIPT_FOLDER)
+    if declared and os.path.isdir(folder) and folder not in sys.path:
+        sys.path.insert(0, folder)
     return by_name(classes + [declared_class(text) for text in declared])
 
 

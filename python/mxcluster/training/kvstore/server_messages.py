@@ -1,12 +1,15 @@
 """Send sealed messages from a worker to the servers, after a check of each optimizer."""
 
 import copy
+import json
 import os
+from typing import Union
 
 from mxnet import kvstore as stock
 from mxnet.base import _LIB, c_str, check_call, mx_uint
 
 from mxcluster import seal
+from mxcluster.model.record import Record
 from mxcluster.node.mxnet_types import KVStore, Optimizer
 from mxcluster.training.kvstore import optimizer_json, server_classes
 
@@ -21,7 +24,7 @@ def install() -> None:
     MXNet's own `set_optimizer` then also sends Gluon's lr_mult and wd_mult. See `mxcluster.seal`
     and `optimizer_json`.
     """
-    send = stock.KVStore._send_command_to_servers
+    send_command = stock.KVStore._send_command_to_servers
     set_optimizer = stock.KVStore.set_optimizer
 
     def send_checked(self: KVStore, head: int, body: str) -> None:
@@ -30,17 +33,17 @@ def install() -> None:
                 "the servers accept no pickle, as _send_command_to_servers(0, ...) has: use "
                 "set_optimizer()"
             )
-        send(self, head, body)
+        send_command(self, head, body)
 
     def set_as_json(self: KVStore, optimizer: Optimizer) -> None:
         if "dist" not in self.type:
             set_optimizer(self, optimizer)
             return
-        tell(self, "optimizer", as_json(optimizer))
+        send(self, "optimizer", as_json(optimizer))
         if optimizer.multi_precision:
-            send(self, _MULTI_PRECISION, "")
+            send_command(self, _MULTI_PRECISION, "")
 
-    send_checked.__doc__, set_as_json.__doc__ = send.__doc__, set_optimizer.__doc__
+    send_checked.__doc__, set_as_json.__doc__ = send_command.__doc__, set_optimizer.__doc__
     stock.KVStore._send_command_to_servers = send_checked
     stock.KVStore.set_optimizer = set_as_json
 
@@ -61,14 +64,15 @@ def portable(optimizer: Optimizer) -> Optimizer:
     return sent
 
 
-def tell(store: KVStore, kind: str, payload: str) -> None:
+def send(store: KVStore, kind: str, content: Union[str, Record]) -> None:
     """Send a message to all servers, and return when every server has handled the message.
 
     Args:
         store: the worker's KVStore.
         kind: a kind of message that `server.Commands` handles.
-        payload: the content, without NUL characters.
+        content: a string without NUL characters, or a record of `mxcluster.model.server_messages`.
     """
+    payload = content if isinstance(content, str) else json.dumps(content.encode())
     token = seal.read_token(os.environ["MXCLUSTER_JOB_DIR"])
     sender = "worker-%s" % os.environ.get("MXCLUSTER_INDEX", "0")
     body = c_str(seal.sealed(token, sender, kind, payload))
@@ -82,7 +86,7 @@ def as_json(optimizer: Optimizer) -> str:
     does, because the user does not see a refusal on a server.
     """
     try:
-        allowed = server_classes.allowed(server_classes.declared_classes())
+        allowed = server_classes.allowed()
         text = optimizer_json.encode(portable(optimizer), allowed)
         optimizer_json.check_optimizer(optimizer_json.decode(text, allowed))
     except optimizer_json.Forbidden as refusal:

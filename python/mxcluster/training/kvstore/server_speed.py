@@ -1,6 +1,6 @@
 """Measure how fast a server process updates a model, for `profile.yml`."""
 
-from typing import Callable, List
+from typing import Callable, Sequence
 
 from mxnet import nd
 from mxnet.optimizer import create
@@ -11,7 +11,7 @@ from mxcluster.training import pulse_file, timing
 
 def updates_per_s(
     updater: Callable[[Optimizer], Callable[[int, NDArray, NDArray], None]],
-    sizes: List[int],
+    sizes: Sequence[int],
     seconds: float,
 ) -> float:
     """Return how many times per second SGD with momentum updates a whole model.

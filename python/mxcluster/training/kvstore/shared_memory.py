@@ -36,7 +36,7 @@ _ROW = 6  # numbers of a row of the table
 # Places in a row: (offset, length) of the weights and of the states, then the two single numbers.
 WEIGHTS, STATES, OPTIMIZER, _BUSY = 0, 2, 4, 5
 _CHUNK = 1 << 26  # bytes of a map; each map needs a file descriptor
-_TOLD = 3.0  # seconds until the agent has detected the death of a process
+_AGENT_SECONDS = 3.0  # seconds until the agent has detected the death of a process
 
 
 def path_of(token: bytes, host: int) -> str:
@@ -64,8 +64,8 @@ class Memory(object):
 
     def __init__(self, path: str, processes: int, parameters: int) -> None:
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        found = os.fstat(self._file)
-        if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        status = os.fstat(self._file)
+        if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
             raise MxclusterError(
                 "another user can open %s: remove this file, and start the job again" % path
             )
@@ -89,7 +89,8 @@ class Memory(object):
             begin = _HEAD + _ROW * parameter
             row = self._head[begin : begin + _ROW]
             if row[_BUSY]:
-                time.sleep(_TOLD)  # Meanwhile the agent ends the job and reports that death.
+                # Meanwhile the agent ends the job and reports that death.
+                time.sleep(_AGENT_SECONDS)
                 raise PeerDied(
                     "another server process of this host died during an update of parameter %d, so "
                     "the weights of this parameter may be incomplete: start the job again"
@@ -137,10 +138,10 @@ class Memory(object):
             optimizer: the version of the optimizer, 1 for the job's first optimizer.
             number: the round of one parameter.
         """
-        mine = (optimizer << 32) + number
-        if mine > self._head[_ROUND]:
+        version_and_round = (optimizer << 32) + number
+        if version_and_round > self._head[_ROUND]:
             with self._locked(0):
-                self._head[_ROUND] = max(mine, self._head[_ROUND])
+                self._head[_ROUND] = max(version_and_round, self._head[_ROUND])
         newest = self._head[_ROUND]
         return newest & 0xFFFFFFFF if newest >> 32 == optimizer else number
 

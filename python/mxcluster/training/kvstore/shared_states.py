@@ -1,15 +1,13 @@
 """Keep an optimizer's states of one parameter in memory that several processes share."""
 
-from typing import Any, List, Tuple
+from typing import Callable, List, Tuple, Union
 
 import numpy
 
 from mxcluster.errors import BadInput
-from mxcluster.node.mxnet_types import NDArray, Optimizer
+from mxcluster.node.mxnet_types import NDArray, Optimizer, State
 from mxcluster.training.kvstore import optimizer_states
 from mxcluster.training.kvstore.array_views import array_on, view
-
-Region = Any  # a memoryview, or Callable[[int], memoryview], or None
 
 
 class Shared(object):
@@ -21,9 +19,8 @@ class Shared(object):
         optimizer: the user's optimizer.
         index: the parameter's number.
         weight: the NDArray that the optimizer changes.
-        region: a buffer with the states of another process. If `new` is True, a function that takes
-            a length in bytes and returns a buffer. None for states that stay in this process.
-        new: True to fill the memory with new states.
+        place: a function that takes a length in bytes and returns the memory of the states.
+        is_new: True to fill the memory with new states, False for the states of another process.
 
     Raises BadInput for an optimizer with states other than float32 arrays.
     """
@@ -33,24 +30,21 @@ class Shared(object):
         optimizer: Optimizer,
         index: int,
         weight: NDArray,
-        region: Region = None,
-        new: bool = False,
+        place: Callable[[int], Union[memoryview, bytearray]],
+        is_new: bool = True,
     ) -> None:
         self._index = index
         made = optimizer.create_state_multi_precision(index, weight)
-        for part in optimizer_states.leaves(made):
-            if not hasattr(part, "asnumpy") or numpy.dtype(part.dtype) != numpy.float32:
+        for leaf in optimizer_states.leaves(made):
+            if not hasattr(leaf, "asnumpy") or numpy.dtype(leaf.dtype) != numpy.float32:
                 raise BadInput(
                     "%s keeps a state of type %r for a parameter, but the servers of several "
                     "groups share float32 arrays only: use another optimizer, or one group"
-                    % (type(optimizer).__name__, type(part).__name__)
+                    % (type(optimizer).__name__, type(leaf).__name__)
                 )
         templates = optimizer_states.flat(made)
         sizes = [optimizer_states.size_of(array) for array in templates]
-        if region is None or new:
-            length = 8 + 4 * sum(sizes)
-            region = region(length) if new else bytearray(length)
-            new = True
+        region = place(8 + 4 * sum(sizes))
         self._count = numpy.frombuffer(region, dtype=numpy.int64, count=1)
         numbers, begin = numpy.frombuffer(region, dtype=numpy.float32, offset=8), 0
         self._arrays: List[NDArray] = []
@@ -58,7 +52,7 @@ class Shared(object):
         for template, size in zip(templates, sizes):
             part = numbers[begin : begin + size]
             begin += size
-            if new:
+            if is_new:
                 numpy.copyto(part, template.asnumpy().reshape(-1))
             shared = array_on(part, template.shape)
             self._arrays.append(template if shared is None else shared)
@@ -86,36 +80,25 @@ class Shared(object):
         """Return the states as flat numpy arrays in the shared memory."""
         return self._numbers
 
-    def give(
-        self, given: Tuple[int, List[numpy.ndarray]], size: int, rank: int, servers: int
+    def restore(
+        self, saved: Tuple[int, List[numpy.ndarray]], size: int, rank: int, servers: int
     ) -> None:
         """Copy the states of a checkpoint into the memory.
 
-        Args: `given` (total, saved), the parameter's entry in the result of
-        `optimizer_states.load`; `size`, `rank` and `servers` as in `optimizer_states.share`.
+        Args: `saved` the parameter's entry in the result of `optimizer_states.load`; `size`, `rank`
+        and `servers` as in `optimizer_states.share`.
 
-        Raises BadInput if the checkpoint has another number of arrays, or arrays of other sizes.
+        Raises BadInput if the checkpoint has other states, see `optimizer_states.shares`.
         """
-        total, saved = given
-        if len(saved) != len(self._numbers):
-            raise BadInput(
-                "parameter %s has %d arrays of the optimizer's state in the checkpoint, but this "
-                "optimizer has %d: resume with the optimizer that saved the checkpoint"
-                % (self._index, len(saved), len(self._numbers))
-            )
-        for numbers, source in zip(self._numbers, saved):
-            piece = optimizer_states.share(source, total, size, rank, servers)
-            if piece.size != numbers.size:
-                raise BadInput(
-                    "a state of the optimizer has %d numbers in the checkpoint, but %d numbers in "
-                    "this job: resume with the same network and optimizer"
-                    % (piece.size, numbers.size)
-                )
+        pieces = optimizer_states.shares(
+            self._index, saved, self._numbers, size, (rank, servers, 1)
+        )
+        for numbers, piece in zip(self._numbers, pieces):
             numpy.copyto(numbers, piece)
         optimizer_states.trace(self._index, rank, self._numbers)
 
 
-def rebuilt(state: Any, arrays: List[NDArray]) -> Any:
+def rebuilt(state: State, arrays: List[NDArray]) -> State:
     """Return a copy of `state` whose NDArrays are the items of the list `arrays`, in order.
 
     `state` may be nested tuples or lists. The function removes the used arrays from `arrays`.

@@ -3,7 +3,7 @@
 import collections
 import os
 import time
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from mxnet import nd
 
@@ -15,16 +15,12 @@ from mxcluster.training.kvstore.ssync_server import CLOCK_KEY, FINISHED
 from mxcluster.training.kvstore.worker_base import (
     IS_OLD,
     Arrays,
-    Key,
     OwnStore,
     Place,
-    PlacedKeys,
-    Values,
     first,
-    pairs,
 )
 
-Pull = Tuple[PlacedKeys, Values, int]  # the arguments of `StaleStore._pull`
+Pull = Tuple[List[int], List[Arrays], int]  # the arguments of `StaleStore._pull`
 
 _REPORT_SECONDS = 5.0
 
@@ -57,10 +53,10 @@ class StaleStore(OwnStore):
         self._iteration = 0  # completed iterations
         self._slowest = 0  # min(clock) at the last read
         # {key pushed in this iteration: the arrays of its later pull, or None}
-        self._arrays: Dict[Key, Optional[Arrays]] = collections.OrderedDict()
-        self._shapes: Dict[Key, Tuple[int, ...]] = {}
-        # the pulls so far inside Trainer.step or Module.update (list of Pull), else None
-        self._collected: Any = None
+        self._arrays: Dict[int, Optional[Arrays]] = collections.OrderedDict()
+        self._shapes: Dict[int, Tuple[int, ...]] = {}
+        # the pulls so far inside Trainer.step or Module.update, else None
+        self._collected: Optional[List[Pull]] = None
         self._trace = os.environ.get("MXCLUSTER_TRACE") == "1"
         self._backoff = Backoff()
         self._began = self._reported = time.monotonic()
@@ -89,7 +85,7 @@ class StaleStore(OwnStore):
 
         If the worker had to wait, run the pulls again to get the newer weights.
         """
-        pulls, self._collected = self._collected, None
+        pulls, self._collected = self._collected or [], None
         self._pull_now(pulls)
         if self._arrays and not self._complete():
             # The first pull may miss updates that the next iteration must see.
@@ -117,18 +113,16 @@ class StaleStore(OwnStore):
             )
         return [(key, None, None)]
 
-    def _push(self, keys: PlacedKeys, values: Values, priority: int) -> None:
-        if self._collected is None and any(key in self._arrays for key, _ in pairs(keys, values)):
+    def _push(self, keys: List[int], values: List[Arrays], priority: int) -> None:
+        if self._collected is None and not self._arrays.keys().isdisjoint(keys):
             self._complete()
         super(StaleStore, self)._push(keys, values, priority)
-        for key, arrays in pairs(keys, values):
+        for key, arrays in zip(keys, values):
             self._arrays[key] = None
             self._shapes[key] = first(arrays).shape
 
-    def _pull(self, keys: PlacedKeys, values: Values, priority: int) -> None:
-        if self._collected is not None and any(
-            key in self._arrays for key, _ in pairs(keys, values)
-        ):
+    def _pull(self, keys: List[int], values: List[Arrays], priority: int) -> None:
+        if self._collected is not None and not self._arrays.keys().isdisjoint(keys):
             self._collected.append((keys, values, priority))
         else:
             self._pull_now([(keys, values, priority)])
@@ -136,9 +130,7 @@ class StaleStore(OwnStore):
     def _pull_now(self, pulls: List[Pull]) -> None:
         for keys, values, priority in pulls:
             super(StaleStore, self)._pull(keys, values, priority)
-            self._arrays.update(
-                (key, arrays) for key, arrays in pairs(keys, values) if key in self._arrays
-            )
+            self._arrays.update(pair for pair in zip(keys, values) if pair[0] in self._arrays)
 
     def _complete(self) -> bool:
         """End this iteration, and wait until the next iteration may start.
@@ -179,15 +171,18 @@ class StaleStore(OwnStore):
         tick = nd.zeros((len(self.groups),))
         tick[self.index] = ticks
         super(OwnStore, self).push(CLOCK_KEY, tick)
+        self._read_clock()
+
+    def _read_clock(self) -> int:
+        """Read the clock from the servers. Return the iterations of the slowest worker."""
         super(OwnStore, self).pull(CLOCK_KEY, out=self._clock)
-        self._clock.wait_to_read()
+        return self._newest()
 
     def _wait(self) -> None:
         began = time.monotonic()
         for pause in self._backoff.pauses():
             time.sleep(pause)
-            super(OwnStore, self).pull(CLOCK_KEY, out=self._clock)
-            self._slowest = self._newest()
+            self._slowest = self._read_clock()
             if self._may_start():
                 break
         waited = time.monotonic() - began

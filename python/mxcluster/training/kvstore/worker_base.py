@@ -1,9 +1,8 @@
 """The base class of mxcluster's kv-stores on a worker: keys, checks, messages to the servers."""
 
 import ctypes
-import json
 import sys
-from typing import Any, Dict, List, Optional, Set, Tuple, Union
+from typing import Dict, List, Optional, Set, Tuple, Union
 
 import mxnet
 import numpy
@@ -11,16 +10,15 @@ from mxnet.base import _LIB, KVStoreHandle, c_str, check_call
 from mxnet.kvstore import KVStore
 
 from mxcluster import schemes
-from mxcluster.node.mxnet_types import NDArray, Optimizer
+from mxcluster.model.server_messages import Report
+from mxcluster.node.mxnet_types import NDArray, Optimizer, Parameters
 from mxcluster.training.kvstore import server_messages
 
-Json = Dict[str, Any]
 Key = Union[str, int]  # a key in the script
 # The arguments `key` and `value` of a call: one key with its arrays, or a list of each.
 Keys = Union[Key, List[str], List[int], Tuple[Key, ...]]
 Arrays = Union[NDArray, List[NDArray], Tuple[NDArray, ...]]  # one array, or one for each device
 Values = Union[Arrays, List[Arrays], Tuple[Arrays, ...]]
-PlacedKeys = Union[int, List[int]]  # keys on the servers, from `OwnStore._places`
 Place = Tuple[int, Optional[int], Optional[int]]  # (key, begin, end), see `OwnStore._places`
 
 IS_OLD = tuple(int(part) for part in mxnet.__version__.split(".")[:2]) < (1, 3)
@@ -54,11 +52,11 @@ class OwnStore(KVStore):
         self._names: Dict[Key, Tuple[int, List[Place]]] = {}
         self._optimizer: Optimizer = None
         self._sent: Optional[Tuple[float, float]] = None  # (rescale_grad, lr) on the servers
-        self._told = 0  # number of the keys that the servers know
+        self._known_keys = 0  # number of the keys that the servers know
         self._number = 0  # version of the latest optimizer, from 1; 0 without an optimizer
         self._checked: Set[Key] = set()  # the script's keys with a checked gradient
         self._warned = False
-        server_messages.tell(self, "begin", self.name)
+        server_messages.send(self, "begin", self.name)
 
     def _places(self, number: int, size: int) -> List[Place]:
         """Return the keys of this worker's copy of a parameter: [(key, begin, end), ...].
@@ -122,7 +120,7 @@ class OwnStore(KVStore):
         Raises ValueError if the store has no optimizer, or if the optimizer's rescale_grad has
         changed. Raises TypeError for a gradient other than dense float32.
         """
-        self._tell(key, value)
+        self._send_report(key, value)
         self._push(*self._spread(key, value), priority=priority)
 
     def pull(
@@ -146,8 +144,8 @@ class OwnStore(KVStore):
         if out is None:
             raise ValueError(
                 "%s updates the weights on the servers, so a worker cannot get a sum of gradients: "
-                "use update_on_kvstore=True (the default), and unset "
-                "MXNET_UPDATE_ON_KVSTORE" % self.name
+                "use update_on_kvstore=True (the default), and unset MXNET_UPDATE_ON_KVSTORE"
+                % self.name
             )
         self.push(key, value, priority)
         self.pull(key, out=out, priority=priority)
@@ -165,7 +163,7 @@ class OwnStore(KVStore):
             "dist_async" % self.name
         )
 
-    def set_gradient_compression(self, compression_params: Json) -> None:
+    def set_gradient_compression(self, compression_params: Parameters) -> None:
         """Compress the gradients of later pushes with `compression_params`.
 
         `compression_params` is a dict, as for MXNet's stores. All workers must call this method
@@ -191,22 +189,14 @@ class OwnStore(KVStore):
 
     # -- our own methods
 
-    def _push(self, keys: PlacedKeys, values: Values, priority: int) -> None:
+    def _push(self, keys: List[int], values: List[Arrays], priority: int) -> None:
         super(OwnStore, self).push(keys, values, priority=priority)
 
-    def _pull(self, keys: PlacedKeys, values: Values, priority: int) -> None:
+    def _pull(self, keys: List[int], values: List[Arrays], priority: int) -> None:
         super(OwnStore, self).pull(keys, out=values, priority=priority)
 
-    def _spread(self, key: Keys, value: Optional[Values]) -> Tuple[PlacedKeys, Values]:
-        """Return (keys on the servers, arrays) for the arguments of a push or pull.
-
-        Both results are lists of equal length. For a single uncut parameter, the results are one
-        key and `value` itself.
-        """
-        if not isinstance(key, (list, tuple)):
-            places = self._known(key)[1]
-            if places[0][1] is None:
-                return places[0][0], value
+    def _spread(self, key: Keys, value: Optional[Values]) -> Tuple[List[int], List[Arrays]]:
+        """Return (keys on the servers, their arrays) for the arguments of a push or pull."""
         keys, values = [], []
         for name, arrays in pairs(key, value):
             for place in self._known(name)[1]:
@@ -250,12 +240,11 @@ class OwnStore(KVStore):
         dtype = numpy.dtype(array.dtype).name
         if dtype != "float32":
             raise TypeError(
-                "parameter %r is %s, but %s trains float32 only: cast the network to "
-                "float32, or use "
-                "dist_sync" % (name, dtype, self.name)
+                "parameter %r is %s, but %s trains float32 only: cast the network to float32, or "
+                "use dist_sync" % (name, dtype, self.name)
             )
 
-    def _tell(self, key: Keys, value: Values) -> None:
+    def _send_report(self, key: Keys, value: Values) -> None:
         """Send this worker's optimizer and the order of string keys to the servers before a push.
 
         The method sends only an optimizer or keys that the servers do not have yet.
@@ -275,21 +264,18 @@ class OwnStore(KVStore):
                 "%s needs an optimizer on the servers: call set_optimizer() before push(), or "
                 "leave update_on_kvstore at its default" % self.name
             )
-        if self._sent is None or self._told != len(self._names):
+        if self._sent is None or self._known_keys != len(self._names):
             self._check_names(optimizer)
             if self._number > 1:  # The message would overtake pending pushes.
                 mxnet.nd.waitall()
-            names = [name for name in self._names if isinstance(name, str)]
-            told = {
-                "number": self._number,
-                "names": names,
-                "optimizer": None if self._sent else self._as_json(optimizer),
-            }
-            server_messages.tell(self, "training", json.dumps(told))
-            self._sent, self._told = (
-                self._sent or (optimizer.rescale_grad, optimizer.lr),
-                len(self._names),
+            report = Report(
+                number=self._number,
+                names=[name for name in self._names if isinstance(name, str)],
+                optimizer=None if self._sent else self._as_json(optimizer),
             )
+            server_messages.send(self, "training", report)
+            self._sent = self._sent or (optimizer.rescale_grad, optimizer.lr)
+            self._known_keys = len(self._names)
         elif optimizer.rescale_grad != self._sent[0]:
             raise ValueError(
                 "rescale_grad was %g when training began and is %g now: the servers keep the first "

@@ -1,7 +1,4 @@
-"""The training programs of mxcluster.
-
-Each program is a package with a function `main(argv)`, which returns the exit status.
-"""
+"""The training programs of mxcluster."""
 
 import importlib
 import sys
@@ -10,21 +7,28 @@ from typing import List
 from mxcluster.errors import BadInput
 from mxcluster.model.program_arguments import of_command_line
 
+# {name of a program: its module in this package, with a function run(arguments)}
+MODULES = {
+    "image_classification": "image_classification.training",
+    "profile": "profile.measuring",
+}
 
-def carry_out(program: str, module: str, argv: List[str]) -> int:
+
+def main(program: str, argv: List[str]) -> int:
     """Run `program` and return its exit status: 0, or 2 after bad input.
 
-    For bad input the function prints the error to stderr.
+    The process must be a worker of a job. Without the variables of a job, the program
+    image_classification is the only worker and trains on all the data. For bad input the function
+    prints the error to stderr. The function imports the module of the program after a check of
+    `argv`, because the import of MXNet takes seconds.
 
     Args:
-        program: the program's name for the error.
-        module: the name of the module whose function run(arguments) does the work. The function
-            imports this module after a check of `argv`, because the import of MXNet takes seconds.
+        program: a name in MODULES.
         argv: ProgramArguments as JSON, [] for the defaults.
     """
     try:
         arguments = of_command_line(argv)
-        importlib.import_module(module).run(arguments)
+        importlib.import_module("%s.%s" % (__name__, MODULES[program])).run(arguments)
     except BadInput as error:
         print("%s: error: %s" % (program, error), file=sys.stderr, flush=True)
         return 2

@@ -36,17 +36,6 @@ def test_a_key_leads_to_its_process_and_back(groups, hosts, seed, data):
     )  # ps-lite's choice (kvstore_dist.h)
 
 
-def test_every_place_has_its_own_key():
-    layout = made(3, 2)
-    keys = [
-        layout.key(group, parameter, host)
-        for group in range(3)
-        for parameter in range(50)
-        for host in range(2)
-    ]
-    assert len(set(keys)) == len(keys)
-
-
 @given(st.integers(1, 10**7), st.integers(1, 12), st.integers(0, 100))
 def test_a_large_parameter_is_cut_over_all_hosts(size, hosts, parameter):
     parts = made(2, hosts).parts(parameter, size, 1000)
@@ -65,11 +54,6 @@ def test_an_impossible_layout_is_refused():
         made(MAX_KEY + 2, 1)
     with pytest.raises(ValueError, match="in place of the numbers 0 to 1"):
         Layout(2, 1, [0, 0])
-
-
-def test_the_layout_is_read_from_the_environment():
-    layout = from_environment({"MXCLUSTER_GROUPS": "0,1,1", "MXCLUSTER_SERVER_RANKS": "2,3,0,1"})
-    assert (layout.groups, layout.hosts, layout.ranks) == (2, 2, [2, 3, 0, 1])
 
 
 def test_the_plan_names_the_homes_of_the_first_parameters():
@@ -98,7 +82,9 @@ def test_the_placement_is_read_from_the_environment():
         "MXCLUSTER_PLACEMENT": "1*2,0*1",
     }
     assert placement(environ) == [1, 1, 0]
-    assert [from_environment(environ).home(number) for number in range(5)] == [1, 1, 0, 1, 0]
+    layout = from_environment(environ)
+    assert (layout.groups, layout.hosts, layout.ranks) == (2, 2, [2, 3, 0, 1])
+    assert [layout.home(number) for number in range(5)] == [1, 1, 0, 1, 0]
 
 
 def test_a_layout_of_ranks_puts_a_key_on_the_named_rank():

@@ -108,7 +108,7 @@ def test_an_assigned_key_takes_the_sum_and_no_optimizer_sees_it(states, monkeypa
             self.states[index] = None
 
     monkeypatch.setattr(states, "get_updater", lambda optimizer: Updater())
-    updates = states.Updates(object(), given={2: (2, [np.ones(2)])})
+    updates = states.Updates(object(), {2: (2, [np.ones(2)])})
     updates.assign(2)
     updates(0, Weight([1.0]), Weight([2.0]))
     speeds = Weight([0.0, 0.0])
@@ -125,7 +125,7 @@ def test_an_assigned_key_takes_the_sum_and_no_optimizer_sees_it(states, monkeypa
 
 def test_a_parameter_cannot_become_an_assigned_key(states, monkeypatch):
     monkeypatch.setattr(states, "get_updater", lambda optimizer: lambda *args: None)
-    updates = states.Updates(object())
+    updates = states.Updates(object(), {})
     updates(1, Weight([1.0]), Weight([2.0]))
     with pytest.raises(BadInput, match="the key 1 holds a parameter"):
         updates.assign(1)

@@ -91,7 +91,7 @@ def test_the_file_is_removed_once_all_processes_have_opened_it(path):
 
 
 def test_a_parameter_locked_by_a_dead_process_is_not_used(path, monkeypatch):
-    monkeypatch.setattr(shared_memory, "_TOLD", 0.1)
+    monkeypatch.setattr(shared_memory, "_AGENT_SECONDS", 0.1)
     mine = shared_memory.Memory(path, 3, 10)
 
     def holder():

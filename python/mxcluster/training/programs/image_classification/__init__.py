@@ -2,21 +2,7 @@
 
 The program uses MXNet's Module API, which works with every kv-store on every MXNet from 1.2.1 to
 1.9.1. (Gluon's Trainer of 1.2.1 cannot drive dist_async.) The program needs only mxnet and numpy.
+
+The environment gives this worker's index (MXCLUSTER_INDEX), the groups (MXCLUSTER_GROUPS), and the
+job folder with the shares of the data (MXCLUSTER_JOB_DIR).
 """
-
-from typing import List
-
-from mxcluster.training import programs
-
-PROGRAM = "image_classification"
-
-
-def main(argv: List[str]) -> int:
-    """Train with the arguments `argv`: ProgramArguments as JSON.
-
-    Returns the exit status: 0, or 2 for bad input. The environment gives this worker's index
-    (MXCLUSTER_INDEX), the groups (MXCLUSTER_GROUPS), and the job folder with the shares of the data
-    (MXCLUSTER_JOB_DIR). Without these variables this process is the only worker and trains on all
-    the data.
-    """
-    return programs.carry_out(PROGRAM, __name__ + ".training", argv)

@@ -4,14 +4,23 @@ The sizes change only among workers that wait for each other. These workers are 
 job, or the members of a group.
 """
 
-from typing import List, Sequence, Tuple, TypeVar
+from typing import List, NamedTuple, Sequence, TypeVar
 
 from mxcluster import batch_sizes
 from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.node.mxnet_types import KVStore
 from mxcluster.training.kvstore.assigned_key import AssignedKey
+from mxcluster.training.programs.image_classification.shard import Shards
 
 Number = TypeVar("Number", int, float)
+
+
+class Sizes(NamedTuple):
+    """The batch sizes of the job's workers, each a list by index."""
+
+    first: Sequence[int]
+    least: Sequence[int]
+    most: Sequence[int]
 
 
 class Balance(object):
@@ -22,29 +31,18 @@ class Balance(object):
     Args:
         kv: the kv-store, which holds the network's parameters.
         parameters: the number of parameters.
-        index: the index of this worker.
-        members: the indices of the workers that wait for each other, including this worker.
-        sizes: the first batch size of each worker, as from `sizes_of`.
-        least: the least batch size of each worker.
-        most: the largest batch size of each worker.
+        shards: the shards of the workers.
+        sizes: the batch sizes from `sizes_of`.
     """
 
-    def __init__(
-        self,
-        kv: KVStore,
-        parameters: int,
-        index: int,
-        members: Sequence[int],
-        sizes: Sequence[int],
-        least: Sequence[int],
-        most: Sequence[int],
-    ) -> None:
-        self._all, self.members = list(sizes), list(members)
-        self._state = batch_sizes.start(self._own(sizes))
-        self._least, self._most = self._own(least), self._own(most)
+    def __init__(self, kv: KVStore, parameters: int, shards: Shards, sizes: Sizes) -> None:
+        index, self._all = shards.index, list(sizes.first)
+        self.members = next(members for members in shards.waiting if index in members)
+        self._state = batch_sizes.start(self._own(sizes.first))
+        self._least, self._most = self._own(sizes.least), self._own(sizes.most)
         self._place = self.members.index(index)
-        self._key = AssignedKey(kv, parameters, len(sizes), index)
-        self.speed = batch_sizes.Speed(sizes[index])
+        self._key = AssignedKey(kv, parameters, len(self._all), index)
+        self.speed = batch_sizes.Speed(self._all[index])
         # samples per second of each member at the last exchange
         self.speeds: List[float] = []
 
@@ -55,10 +53,10 @@ class Balance(object):
         A worker of another group has its first batch size here, because groups do not report
         changes to each other.
         """
-        found = list(self._all)
+        sizes = list(self._all)
         for member, size in zip(self.members, self._state.sizes):
-            found[member] = size
-        return found
+            sizes[member] = size
+        return sizes
 
     @property
     def own_sizes(self) -> List[int]:
@@ -88,34 +86,33 @@ class Balance(object):
         return [numbers[member] for member in self.members]
 
 
-def sizes_of(
-    args: ProgramArguments, workers: int, waiting: Sequence[Sequence[int]]
-) -> Tuple[Sequence[int], Sequence[int], Sequence[int]]:
-    """Return the (first, least, largest) batch sizes of the job's workers: three lists by index.
+def sizes_of(args: ProgramArguments, shards: Shards) -> Sizes:
+    """Return the batch sizes of the job's workers.
 
     Raises BadInput if the sizes contradict each other.
 
     Args:
         args: the arguments of the program.
-        workers: the number of workers.
-        waiting: a list of worker indices for each set of workers that wait for each other.
+        shards: the shards of the workers.
     """
-    sizes = args.batch_sizes or [args.batch_size] * workers
-    least, most = args.batch_least or [1] * workers, args.batch_most
+    sizes = args.batch_sizes or [args.batch_size] * shards.workers
+    least, most = args.batch_least or [1] * shards.workers, args.batch_most
     if not most:
-        most = [0] * workers
-        for members in waiting:
-            for worker in members:
-                most[worker] = args.batch_size * len(members)
-    for flag, numbers in (
+        of_worker = {
+            worker: args.batch_size * len(members)
+            for members in shards.waiting
+            for worker in members
+        }
+        most = [of_worker[worker] for worker in range(shards.workers)]
+    for name, numbers in (
         ("the batch sizes", sizes),
         ("batch_least", least),
         ("batch_most", most),
     ):
-        batch_sizes.check_count(flag, numbers, workers)
-    for members in waiting:
+        batch_sizes.check_count(name, numbers, shards.workers)
+    for members in shards.waiting:
         total = args.batch_size * len(members)
         of_set = [[numbers[worker] for worker in members] for numbers in (sizes, least, most)]
         batch_sizes.check_bounds(total, *of_set[1:])
         batch_sizes.check_sizes(of_set[0], total, *of_set[1:])
-    return sizes, least, most
+    return Sizes(sizes, least, most)

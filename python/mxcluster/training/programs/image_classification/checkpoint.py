@@ -5,20 +5,18 @@ The files have MXNet's own names: <network>-%04d.params with the number of train
 optimizer's states. The folder has the same path on all nodes. See `mxcluster.checkpoints`.
 """
 
-import json
 import os
 import uuid
-from typing import Any, Dict
+from typing import Optional, Sequence
 
 import mxnet as mx
 
 from mxcluster import checkpoints
 from mxcluster.errors import BadInput
 from mxcluster.model.checkpoint import CheckpointManifest
-from mxcluster.node.mxnet_types import KVStore, Module, Symbol
-from mxcluster.training.kvstore import optimizer_states
-
-Json = Dict[str, Any]
+from mxcluster.model.server_messages import ForgetRequest, SaveRequest
+from mxcluster.node.mxnet_types import KVStore, Module
+from mxcluster.training.kvstore import optimizer_states, server_messages
 
 
 class Saver(object):
@@ -26,88 +24,57 @@ class Saver(object):
 
     Args:
         folder: the path of the folder for the checkpoints.
-        network: the first part of the file names.
-        symbol: the network.
         module: the Module that trains the network.
         kv: the kv-store of the training.
         kept: the number of checkpoints to keep. `save` deletes older checkpoints.
-        about: further entries of the manifests, such as the seed.
+        manifest: the manifest of all checkpoints, which `save` completes.
     """
 
     def __init__(
-        self,
-        folder: str,
-        network: str,
-        symbol: Symbol,
-        module: Module,
-        kv: KVStore,
-        kept: int,
-        about: Json,
+        self, folder: str, module: Module, kv: KVStore, kept: int, manifest: CheckpointManifest
     ) -> None:
-        self.folder, self.network, self.symbol, self.module, self.kv = (
-            folder,
-            network,
-            symbol,
-            module,
-            kv,
-        )
-        self.kept, self.about = kept, about
-        self.distributed = "DMLC_ROLE" in os.environ
-        self.updates: Any = None  # optimizer_states.Updates, or None in a distributed job
-        if not self.distributed:  # This process updates the weights itself.
+        self.folder, self.module, self.kv, self.kept = folder, module, kv, kept
+        self.manifest = manifest
+        # None in a distributed job, whose servers update the weights
+        self.updates: Optional[optimizer_states.Updates] = None
+        if "DMLC_ROLE" not in os.environ:
             self.updates = optimizer_states.Updates(
                 module._optimizer, optimizer_states.resumed(), names=module._param_names
             )
             kv._set_updater(self.updates)
 
-    def save(self, epochs: int) -> None:
+    def save(self, epochs: int, batch_sizes: Optional[Sequence[int]]) -> None:
         """Write the checkpoint after `epochs` epochs, and delete old checkpoints.
 
         The method writes the manifest last, so that no reader takes an incomplete checkpoint.
+
+        Args: `batch_sizes` the balanced batch size of each worker, None for other sizes.
         """
-        name, number = checkpoints.name_of(self.network, epochs), uuid.uuid4().hex
+        network, number = self.manifest.network, uuid.uuid4().hex
+        name = checkpoints.name_of(network, epochs)
         os.makedirs(self.folder, exist_ok=True)
-        # The server processes of a host, one for each group, write one part together.
-        servers = (
-            self.kv.layout.hosts
-            if hasattr(self.kv, "layout")
-            else int(os.environ.get("DMLC_NUM_SERVER", 1))
-        )
-        if self.distributed:
-            self._tell("save", name=name, id=number)
+        if self.updates is None:
+            server_messages.send(self.kv, "save", SaveRequest(name=name, id=number))
         else:
             self.updates.save(self.folder, name, number)
         weights, auxiliary = self.module.get_params()
         arrays = {"arg:" + key: array for key, array in weights.items()}
         arrays.update({"aux:" + key: array for key, array in auxiliary.items()})
         path = os.path.join(self.folder, name)
-        checkpoints.write(
-            os.path.join(self.folder, "%s-symbol.json" % self.network), self.symbol.save
-        )
+        symbol = os.path.join(self.folder, "%s-symbol.json" % network)
+        checkpoints.write(symbol, self.module.symbol.save)
         checkpoints.write(path + ".params", lambda partial: mx.nd.save(partial, arrays))
         checkpoints.write_manifest(
             path + ".json",
             [path + ".params"],
-            CheckpointManifest(
-                files={},
-                id=number,
-                epoch=epochs,
-                network=self.network,
-                servers=servers,
-                **self.about,
-            ),
+            self.manifest.replaced(id=number, epoch=epochs, batch_sizes=batch_sizes),
         )
         # Delete old checkpoints last, when the new checkpoint is complete.
-        held = checkpoints.hold(os.path.dirname(self.folder), name)
-        if self.distributed:
-            self._tell("forget", network=self.network, epochs=epochs - self.kept, spare=held)
-        checkpoints.forget(self.folder, self.network, epochs - self.kept, held)
-
-    def _tell(self, kind: str, **what: Any) -> None:
-        """Send a message of `kind` with the fields `what` to all servers."""
-        from mxcluster.training.kvstore import server_messages
-
-        server_messages.tell(self.kv, kind, json.dumps(what))
+        held, last = checkpoints.hold(os.path.dirname(self.folder), name), epochs - self.kept
+        if self.updates is None:
+            request = ForgetRequest(network=network, epochs=last, spare=held)
+            server_messages.send(self.kv, "forget", request)
+        checkpoints.forget(self.folder, network, last, held)
 
 
 def load(path: str, module: Module) -> None:

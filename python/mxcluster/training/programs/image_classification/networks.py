@@ -7,7 +7,7 @@ the probabilities (batch, classes). MXNet infers channels and side when a Module
 import contextlib
 import io
 import json
-from typing import Any, List, Tuple
+from typing import List, Tuple
 
 import mxnet as mx
 
@@ -203,38 +203,21 @@ def _inception_bn_28_small(data: Symbol, classes: int) -> Symbol:
     max pooling in parallel. Source: adapted from Ioffe and Szegedy, ICML 2015.
     """
     net = _convolution(data, 96, "stem")
-    blocks: Tuple[Tuple[Any, ...], ...] = (
-        ("3a", 32, 32),
-        ("3b", 32, 48),
-        ("3c", 80),
-        ("4a", 112, 48),
-        ("4b", 96, 64),
-        ("4c", 80, 80),
-        ("4d", 48, 96),
-        ("4e", 96),
-        ("5a", 176, 160),
-        ("5b", 176, 160),
-    )
-    for name, *filters in blocks:
+    # Name, filters of the 1x1 convolution (0 for a block that halves the picture), filters of the
+    # 3x3 convolution.
+    blocks = [("3a", 32, 32), ("3b", 32, 48), ("3c", 0, 80), ("4a", 112, 48), ("4b", 96, 64)]
+    blocks += [("4c", 80, 80), ("4d", 48, 96), ("4e", 0, 96), ("5a", 176, 160), ("5b", 176, 160)]
+    for name, narrow, wide in blocks:
         name = "inception" + name
-        if len(filters) == 2:
-            paths = (
-                _convolution(net, filters[0], name + "_1x1", kernel=1),
-                _convolution(net, filters[1], name + "_3x3"),
-            )
+        if narrow:
+            first = _convolution(net, narrow, name + "_1x1", kernel=1)
+            second = _convolution(net, wide, name + "_3x3")
         else:
-            paths = (
-                _convolution(net, filters[0], name + "_3x3", stride=2),
-                mx.sym.Pooling(
-                    net,
-                    kernel=(3, 3),
-                    stride=(2, 2),
-                    pad=(1, 1),
-                    pool_type="max",
-                    name=name + "_pool",
-                ),
+            first = _convolution(net, wide, name + "_3x3", stride=2)
+            second = mx.sym.Pooling(
+                net, kernel=(3, 3), stride=(2, 2), pad=(1, 1), pool_type="max", name=name + "_pool"
             )
-        net = mx.sym.Concat(*paths, dim=1, name=name)
+        net = mx.sym.Concat(first, second, dim=1, name=name)
     return _global_average(net, classes)
 
 

@@ -39,9 +39,9 @@ class Pace(object):
         self._module.forward_backward(batch)
         wait([self._module.get_outputs(), *group.grad_arrays])
         own = time.monotonic() - began
-        wanted = self._slowdown * (self._sample_seconds * samples or own)
-        if own < wanted:
-            time.sleep(wanted - own)
-        elif own > wanted:
+        least = self._slowdown * (self._sample_seconds * samples or own)
+        if own < least:
+            time.sleep(least - own)
+        elif own > least:
             self.late += 1
         return time.monotonic() - began

@@ -3,35 +3,32 @@
 The functions have no side effects. Some functions read the job's file data_sharding.
 """
 
-import collections
 import math
 import os
-from typing import Any, List, Mapping, Sequence, Tuple
+from fractions import Fraction
+from typing import List, Mapping, NamedTuple, Sequence, Tuple
 
 from mxcluster import batch_sizes, cluster_files, schemes
 from mxcluster.errors import BadInput
 
-Work = collections.namedtuple("Work", "index begin end batches repeated updates")
-Work.__doc__ = """The epoch of worker `index`: `batches` batches of the samples begin .. end - 1.
 
-`begin` and `end` are sample numbers in the data set. `repeated` is the number of places in the
-batches that repeat a sample. `updates` is the number of updates that a learning rate schedule
-counts in an epoch."""
+class Work(NamedTuple):
+    """The epoch of a worker."""
+
+    begin: int
+    end: int
+    """The worker trains the samples begin .. end - 1 of the data set."""
+    batches: int
+    repeated: int
+    """The number of places in the batches that repeat a sample."""
+    updates: float
+    """The number of updates that a learning rate schedule counts in an epoch."""
 
 
-def from_env(
-    environ: Mapping[str, str],
-    kv: str,
-    workers: int,
-    rank: int,
-    samples: int,
-    batch_size: int,
-    allocate: int,
-) -> Work:
-    """Return the Work of this worker for an epoch, from the environment and the job's files.
+class Shards(object):
+    """The shards of the data set among the workers of a job.
 
-    Raises BadInput if an environment variable or the file data_sharding does not fit the job, or if
-    a shard is empty.
+    Raises BadInput if an environment variable or the file data_sharding does not fit the job.
 
     Args:
         environ: the environment. MXCLUSTER_INDEX is this worker's index (default: `rank`).
@@ -39,61 +36,59 @@ def from_env(
         workers: the number of workers of the job.
         rank: this worker's rank in ps-lite.
         samples: the number of samples of all workers in an epoch.
-        batch_size: the batch size of each worker.
         allocate: 1 for the shares in the job's file data_sharding, 0 for equal shares.
+
+    Attributes:
+        index: the index of this worker.
+        waiting: the worker indices of each set of workers that wait for each other.
     """
-    index = _index(environ, workers, rank)
-    ranges = cluster_files.cut(_shares(environ, workers, allocate), samples)
-    waiting = waiting_sets(environ, kv, workers)
-    batches, repeated = cluster_files.batches_per_epoch(ranges, batch_size, waiting)
-    begin, end = ranges[index]
-    return Work(index, begin, end, batches[index], repeated[index], updates(kv, batches))
 
+    def __init__(
+        self,
+        environ: Mapping[str, str],
+        kv: str,
+        workers: int,
+        rank: int,
+        samples: int,
+        allocate: int,
+    ) -> None:
+        self.index, self.workers = int(environ.get("MXCLUSTER_INDEX", rank)), workers
+        if not 0 <= self.index < workers:
+            raise BadInput(
+                "MXCLUSTER_INDEX=%d, but the job has %d workers: use an index from 0 to %d"
+                % (self.index, workers, workers - 1)
+            )
+        self._kv, self._samples = kv, samples
+        self._shares = _shares(environ, workers, allocate)
+        names = environ.get("MXCLUSTER_GROUPS", "")
+        self.waiting = schemes.waiting_sets(kv, groups(names, workers))
 
-def of_sizes(
-    environ: Mapping[str, str],
-    kv: str,
-    workers: int,
-    rank: int,
-    samples: int,
-    sizes: Sequence[int],
-    allocate: int,
-) -> Work:
-    """Return the Work of this worker for an epoch with the batch `sizes` of all workers.
+    def of_batch_size(self, batch_size: int) -> Work:
+        """Return the Work of this worker for an epoch, with the same batch size for all workers.
 
-    See `from_env` for the other arguments. With `allocate`, each set of workers that wait for each
-    other keeps the sum of the set's shares in data_sharding. All workers of a set have the same
-    number of batches. This number depends only on the sum of the set's batch sizes. Raises BadInput
-    if a worker would have no sample.
-    """
-    index = _index(environ, workers, rank)
-    shares = _shares(environ, workers, allocate)
-    waiting = waiting_sets(environ, kv, workers)
-    weights: List[Any] = [  # Fractions
-        sum(cluster_files.length(shares[one]) for one in members) for members in waiting
-    ]
-    ranges, batches, repeated = batch_sizes.epoch_of(sizes, samples, waiting, weights)
-    begin, end = ranges[index]
-    return Work(index, begin, end, batches[index], repeated[index], updates(kv, batches))
+        Raises BadInput if a shard is empty.
+        """
+        ranges = cluster_files.cut(self._shares, self._samples)
+        batches, repeated = cluster_files.batches_per_epoch(ranges, batch_size, self.waiting)
+        return self._work(ranges, batches, repeated)
 
+    def of_sizes(self, sizes: Sequence[int]) -> Work:
+        """Return the Work of this worker for an epoch with the batch `sizes` of all workers.
 
-def waiting_sets(environ: Mapping[str, str], kv: str, workers: int) -> List[List[int]]:
-    """Return the sets of workers that wait for each other under the scheme `kv`.
+        Each set of workers that wait for each other keeps the sum of the set's shares. All workers
+        of a set have the same number of batches. This number depends only on the sum of the set's
+        batch sizes. Raises BadInput if a worker would have no sample.
+        """
+        lengths = [cluster_files.length(share) for share in self._shares]
+        weights = [sum((lengths[one] for one in members), Fraction()) for members in self.waiting]
+        return self._work(*batch_sizes.epoch_of(sizes, self._samples, self.waiting, weights))
 
-    A set is a list of worker indices. `environ` has the groups in MXCLUSTER_GROUPS, and `workers`
-    is the number of workers.
-    """
-    return schemes.waiting_sets(kv, groups(environ.get("MXCLUSTER_GROUPS", ""), workers))
-
-
-def _index(environ: Mapping[str, str], workers: int, rank: int) -> int:
-    index = int(environ.get("MXCLUSTER_INDEX", rank))
-    if not 0 <= index < workers:
-        raise BadInput(
-            "MXCLUSTER_INDEX=%d, but the job has %d workers: use an index from 0 to %d"
-            % (index, workers, workers - 1)
-        )
-    return index
+    def _work(
+        self, ranges: Sequence[Tuple[int, int]], batches: Sequence[int], repeated: Sequence[int]
+    ) -> Work:
+        begin, end = ranges[self.index]
+        counted = updates(self._kv, batches)
+        return Work(begin, end, batches[self.index], repeated[self.index], counted)
 
 
 def _shares(environ: Mapping[str, str], workers: int, allocate: int) -> List[cluster_files.Share]:
@@ -102,12 +97,9 @@ def _shares(environ: Mapping[str, str], workers: int, allocate: int) -> List[clu
     With `allocate` the shares come from the job's file data_sharding, else all shares are equal. A
     process outside a job always gets equal shares.
     """
-    if allocate and environ.get("MXCLUSTER_JOB_DIR"):
-        return _read_shares(os.path.join(environ["MXCLUSTER_JOB_DIR"], "data_sharding"), workers)
-    return [(number / workers, (number + 1) / workers) for number in range(workers)]
-
-
-def _read_shares(path: str, workers: int) -> List[cluster_files.Share]:
+    if not allocate or not environ.get("MXCLUSTER_JOB_DIR"):
+        return [(number / workers, (number + 1) / workers) for number in range(workers)]
+    path = os.path.join(environ["MXCLUSTER_JOB_DIR"], "data_sharding")
     try:
         with open(path) as stream:
             return cluster_files.parse_data_sharding(stream.read(), workers, path)

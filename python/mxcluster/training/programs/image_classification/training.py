@@ -4,7 +4,7 @@ import math
 import os
 import random
 import time
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import List, Optional, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -12,9 +12,10 @@ import numpy as np
 from mxcluster import batch_sizes, checkpoints, events, exit_codes
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
-from mxcluster.model.events import Balance, Batch, End, Epoch, Note, Start
+from mxcluster.model.checkpoint import CheckpointManifest
+from mxcluster.model.events import Balance, Batch, End, Epoch, Start
 from mxcluster.model.program_arguments import ProgramArguments
-from mxcluster.node.mxnet_types import Context, KVStore, Symbol
+from mxcluster.node.mxnet_types import Context, Parameters, Symbol
 from mxcluster.training import pulse_file
 from mxcluster.training.programs.image_classification import (
     balance,
@@ -27,11 +28,10 @@ from mxcluster.training.programs.image_classification import (
 )
 from mxcluster.training.programs.image_classification.data import batches
 
-Json = Dict[str, Any]
 Shape = Tuple[int, ...]
 
 READERS = 4  # threads that read the next batches
-TELL_SECONDS = 1.0  # least seconds between two `batch` events
+REPORT_SECONDS = 1.0  # least seconds between two `batch` events
 
 
 def run(args: ProgramArguments) -> None:
@@ -39,47 +39,7 @@ def run(args: ProgramArguments) -> None:
 
     Raises BadInput for invalid arguments or data.
     """
-    contexts = contexts_of(args.gpus)
-    set_seed(args.seed)
-    symbol = networks.symbol(args.network, DATASETS[args.data].classes)
-    folder = args.data_dir or os.environ.get("MXCLUSTER_DATA_DIR", "")
-    train, validation = data.load(args.data, folder, args.num_examples, args.seed)
-    samples = args.num_examples or len(train)
-    if samples > len(train):
-        raise BadInput(
-            "num_examples=%d: %s has only %d training samples. Use at most %d, or 0 for all "
-            "samples" % (samples, args.data, len(train), len(train))
-        )
-    channels, side = DATASETS[args.data].shape[:2]
-    side = networks.picture_side(args.network, symbol, channels, side)
-    kv = mx.kvstore.create(args.kv)
-    if args.balance == "none":
-        sizes = None
-        share = shard.from_env(
-            os.environ,
-            args.kv,
-            kv.num_workers,
-            kv.rank,
-            samples,
-            args.batch_size,
-            args.data_allocator,
-        )
-    else:
-        networks.check_loss(symbol)
-        waiting = shard.waiting_sets(os.environ, args.kv, kv.num_workers)
-        sizes = balance.sizes_of(args, kv.num_workers, waiting)
-        share = shard.of_sizes(
-            os.environ,
-            args.kv,
-            kv.num_workers,
-            kv.rank,
-            samples,
-            sizes[0],
-            args.data_allocator,
-        )
-    Training(
-        args, contexts, symbol, (channels, side, side), kv, share, train, validation, sizes, samples
-    ).run()
+    Training(args, contexts_of(args.gpus)).run()
 
 
 def contexts_of(gpus: Sequence[int]) -> List[Context]:
@@ -109,48 +69,72 @@ def set_seed(seed: int) -> None:
 class Training:
     """The training of a network by one worker. ``batch_size`` is the worker's current batch size.
 
+    Raises BadInput for invalid arguments or data.
+
     Args:
         args: the arguments of the program.
         contexts: MXNet's contexts.
-        symbol: the network.
-        shape: the shape of an image, (channels, side, side).
-        kv: the kv-store.
-        share: this worker's shard of the data.
-        train, validation: the sources of samples from `data.load`.
-        sizes: the batch sizes from `balance.sizes_of`, None without balanced batches.
-        samples: the number of samples of all workers in an epoch.
     """
 
-    def __init__(
-        self,
-        args: ProgramArguments,
-        contexts: List[Context],
-        symbol: Symbol,
-        shape: Tuple[int, int, int],
-        kv: KVStore,
-        share: shard.Work,
-        train: data.Source,
-        validation: data.Source,
-        sizes: Optional[Tuple[Sequence[int], Sequence[int], Sequence[int]]],
-        samples: int,
-    ) -> None:
-        self.args, self.symbol, self.kv, self.share = args, symbol, kv, share
-        self.train, self.validation, self.shape, self.side = train, validation, shape, shape[-1]
-        self.samples_of_all = samples
-        self.batch_size = sizes[0][share.index] if sizes else args.batch_size
-        self.log = events.from_env()
+    def __init__(self, args: ProgramArguments, contexts: List[Context]) -> None:
+        set_seed(args.seed)
+        self.args, self.log = args, events.from_env()
+        symbol = networks.symbol(args.network, DATASETS[args.data].classes)
+        folder = args.data_dir or os.environ.get("MXCLUSTER_DATA_DIR", "")
+        self.train, self.validation = data.load(args.data, folder, args.num_examples, args.seed)
+        samples = args.num_examples or len(self.train)
+        if samples > len(self.train):
+            raise BadInput(
+                "num_examples=%d: %s has only %d training samples. Use at most %d, or 0 for all "
+                "samples" % (samples, args.data, len(self.train), len(self.train))
+            )
+        channels, side = DATASETS[args.data].shape[:2]
+        self.side = networks.picture_side(args.network, symbol, channels, side)
+        self.shape = (channels, self.side, self.side)
+        self.kv = mx.kvstore.create(args.kv)
+        self.shards = shard.Shards(
+            os.environ,
+            args.kv,
+            self.kv.num_workers,
+            self.kv.rank,
+            samples,
+            args.data_allocator,
+        )
+        sizes = None
+        if args.balance == "none":
+            self.batch_size = args.batch_size
+            self.share = self.shards.of_batch_size(args.batch_size)
+        else:
+            networks.check_loss(symbol)
+            sizes = balance.sizes_of(args, self.shards)
+            self.batch_size = sizes.first[self.shards.index]
+            self.share = self.shards.of_sizes(sizes.first)
         self.steps = self.samples = 0
-        self.steps_in_all = (args.num_epochs - args.model_load_epoch) * share.batches
         self.epochs = args.num_epochs
+        self.steps_in_all = (args.num_epochs - args.model_load_epoch) * self.share.batches
         if args.measured:
             self.steps_in_all = args.warm_up + args.measured
-            self.epochs = args.model_load_epoch + -(-self.steps_in_all // share.batches)
+            self.epochs = args.model_load_epoch + -(-self.steps_in_all // self.share.batches)
+        self._bind(symbol, contexts)
+        self.pace = pace.Pace(self.module, args.slowdown, args.step_ms / 1000 / args.batch_size)
+        self.balance: Optional[balance.Balance] = None
+        if sizes:
+            parameters = len(self.module._param_names)
+            self.balance = balance.Balance(self.kv, parameters, self.shards, sizes)
+        self.meter = meter.Meter(self.module, args.warm_up, args.measured, args.measure_waits)
+        self.saver = self._saver()
+
+    def _bind(self, symbol: Symbol, contexts: List[Context]) -> None:
+        """Make the Module of the network `symbol`, with weights and an optimizer."""
+        args, compression = self.args, None
+        if args.compression != "none":
+            compression = {"type": args.compression, "threshold": args.compression_threshold}
         # The plan has checked `work_load`. With None MXNet gives all GPUs equal parts.
         self.module = mx.mod.Module(
             symbol,
             context=contexts,
             work_load_list=args.work_load or None,
-            compression_params=self._compression(),
+            compression_params=compression,
         )
         self.module.bind(*self._shapes())
         # All workers start from the same seed. In a distributed job the first pull gives all of
@@ -159,32 +143,17 @@ class Training:
         if args.model_load_file:
             checkpoint.load(args.model_load_file, self.module)
         # From here on random numbers (dropout) differ between workers.
-        set_seed((args.seed + 1 + share.index) % 2**31)
-        self.module.init_optimizer(kvstore=kv, optimizer="sgd", optimizer_params=self._optimizer())
-        self.pace = pace.Pace(self.module, args.slowdown, args.step_ms / 1000 / args.batch_size)
-        self.balance: Any = None  # balance.Balance, or None without balanced batches
-        if sizes:
-            parameters = len(self.module._param_names)
-            waiting = shard.waiting_sets(os.environ, args.kv, kv.num_workers)
-            members = next(members for members in waiting if share.index in members)
-            self.balance = balance.Balance(kv, parameters, share.index, members, *sizes)
-        self.meter = meter.Meter(self.module, args.warm_up, args.measured, args.measure_waits)
-        self.saver = self._saver()
-
-    def _compression(self) -> Optional[Json]:
-        """Return the parameters of MXNet's gradient compression, or None."""
-        if self.args.compression == "none":
-            return None
-        return {"type": self.args.compression, "threshold": self.args.compression_threshold}
+        set_seed((args.seed + 1 + self.shards.index) % 2**31)
+        self.module.init_optimizer(
+            kvstore=self.kv, optimizer="sgd", optimizer_params=self._optimizer()
+        )
 
     def _shapes(self) -> Tuple[List[Tuple[str, Shape]], List[Tuple[str, Shape]]]:
         """Return (data, labels), the shapes of this worker's batches for `Module.bind`."""
-        return (
-            [("data", (self.batch_size,) + self.shape)],
-            [("softmax_label", (self.batch_size,))],
-        )
+        size = self.batch_size
+        return [("data", (size,) + self.shape)], [("softmax_label", (size,))]
 
-    def _optimizer(self) -> Json:
+    def _optimizer(self) -> Parameters:
         """Return the parameters of SGD.
 
         A learning rate schedule counts updates as shard.updates() does.
@@ -210,13 +179,56 @@ class Training:
         validation and checkpoints. The field `seconds` of the event `end` is the wall time,
         validation included.
         """
-        args, share = self.args, self.share
+        args = self.args
+        self._report_start()
+        began = time.monotonic()
+        for epoch in range(args.model_load_epoch, self.epochs):
+            seconds = self._train(epoch)
+            if not args.measured:
+                self._end_epoch(epoch, seconds)
+        seconds = time.monotonic() - began
+        self._pull_final()
+        for event in self.meter.reports(self.batch_size):
+            self.log.write(event)
+        if self.pace.late > 0.01 * self.steps:
+            events.note(
+                "%d of %d steps took longer than step_ms and slowdown allow, so this worker was "
+                "slower than the emulated machine: use a larger step_ms"
+                % (self.pace.late, self.steps)
+            )
+        accuracy = None
+        if not args.measured:
+            self._save(args.num_epochs)
+            accuracy = self._accuracy()
+        speed = self.samples / seconds
+        self.log.write(
+            End(
+                accuracy=accuracy,
+                samples=self.samples,
+                seconds=seconds,
+                samples_per_s=speed,
+                steps=self.steps if self.pace.pads else None,
+                late_steps=self.pace.late if self.pace.pads else None,
+            )
+        )
+        if accuracy is None:
+            say("end: %d batches in %.1f s, %.1f samples/s" % (self.steps, seconds, speed))
+        else:
+            say(
+                "end: validation accuracy %.4f, %d samples in %.1f s, %.1f samples/s"
+                % (accuracy, self.samples, seconds, speed)
+            )
+
+    def _report_start(self) -> None:
+        """Write the event `start` and a line about the share of this worker."""
+        args, share, index = self.args, self.share, self.shards.index
+        samples = share.end - share.begin
         self.log.write(
             Start(
                 epochs=self.epochs,
                 batches=share.batches,
                 batch_size=self.batch_size,
-                samples_in_share=share.end - share.begin,
+                samples_in_share=samples,
                 repeated=share.repeated,
                 slowdown=args.slowdown,
                 step_ms=args.step_ms,
@@ -226,66 +238,34 @@ class Training:
             "worker %d trains %s on %s with images of %d x %d pixels. The share of this worker is "
             "samples %d to %d. An epoch has %d batches of %d samples, with %d repeated samples"
             % (
-                share.index,
-                args.network,
-                args.data,
-                self.side,
-                self.side,
-                share.begin,
-                share.end - 1,
-                share.batches,
-                self.batch_size,
-                share.repeated,
+                *(index, args.network, args.data, self.side, self.side),
+                *(share.begin, share.end - 1, share.batches, self.batch_size, share.repeated),
             )
         )
-        if share.end - share.begin < self.batch_size:
-            self._note(
+        if samples < self.batch_size:
+            events.note(
                 "batch_size %d is larger than the share of worker %d (%d samples), so every batch "
-                "repeats samples: use a smaller batch_size"
-                % (self.batch_size, share.index, share.end - share.begin)
+                "repeats samples: use a smaller batch_size" % (self.batch_size, index, samples)
             )
         if args.measured or args.measure_waits:
             self.log.write(meter.machine(len(args.gpus)))
-        began = time.monotonic()
-        for epoch in range(args.model_load_epoch, self.epochs):
-            seconds = self._train(epoch)
-            if args.measured:
-                continue
-            accuracy = self._accuracy()
-            self.log.write(
-                Epoch(
-                    epoch=epoch,
-                    accuracy=accuracy,
-                    samples=self.samples,
-                    seconds=seconds,
-                    batch_size=self.batch_size,
-                )
-            )
-            say("epoch %d: validation accuracy %.4f, trained %.2f s" % (epoch, accuracy, seconds))
-            if epoch + 1 < args.num_epochs:
-                self._adapt(epoch + 1)
-                self._save(epoch + 1)
-        seconds = time.monotonic() - began
-        self._pull_final()
-        for event in self.meter.reports(self.batch_size):
-            self.log.write(event)
-        speed = self.samples / seconds
-        if self.pace.late > 0.01 * self.steps:
-            self._note(
-                "%d of %d steps took longer than step_ms and slowdown allow, so this worker was "
-                "slower than the emulated machine: use a larger step_ms"
-                % (self.pace.late, self.steps)
-            )
-        if args.measured:
-            self._end_measurement(seconds, speed)
-            return
-        self._save(args.num_epochs)
+
+    def _end_epoch(self, epoch: int, seconds: float) -> None:
+        """Report the epoch, which took `seconds`. Before a further epoch save a checkpoint."""
         accuracy = self._accuracy()
-        self._write_end(seconds, speed, accuracy)
-        say(
-            "end: validation accuracy %.4f, %d samples in %.1f s, %.1f samples/s"
-            % (accuracy, self.samples, seconds, speed)
+        self.log.write(
+            Epoch(
+                epoch=epoch,
+                accuracy=accuracy,
+                samples=self.samples,
+                seconds=seconds,
+                batch_size=self.batch_size,
+            )
         )
+        say("epoch %d: validation accuracy %.4f, trained %.2f s" % (epoch, accuracy, seconds))
+        if epoch + 1 < self.args.num_epochs:
+            self._adapt(epoch + 1)
+            self._save(epoch + 1)
 
     def _adapt(self, epoch: int) -> None:
         """Fit the batch sizes and shards to the workers' speeds, from the epoch `epoch` on.
@@ -295,19 +275,11 @@ class Training:
         """
         if not self.balance or not self.balance.adapt():
             return
-        sizes, index = self.balance.own_sizes, self.share.index
+        sizes, index = self.balance.own_sizes, self.shards.index
         members, speeds = self.balance.members, self.balance.speeds
         if index == members[0]:
             self.log.write(Balance(epoch=epoch, workers=members, sizes=sizes, speeds=speeds))
-        self.share = shard.of_sizes(
-            os.environ,
-            self.args.kv,
-            self.kv.num_workers,
-            self.kv.rank,
-            self.samples_of_all,
-            self.balance.sizes,
-            self.args.data_allocator,
-        )
+        self.share = self.shards.of_sizes(self.balance.sizes)
         say(
             "epoch %d: batch sizes %s for speeds of %s samples/s. This worker trains samples %d to "
             "%d, %d repeated"
@@ -325,43 +297,28 @@ class Training:
             # The weights, the gradients and the memory of the first binding stay in use.
             self.module.reshape(*self._shapes())
 
-    def _write_end(self, seconds: float, speed: float, accuracy: Optional[float] = None) -> None:
-        self.log.write(
-            End(
-                accuracy=accuracy,
-                samples=self.samples,
-                seconds=seconds,
-                samples_per_s=speed,
-                steps=self.steps if self.pace.pads else None,
-                late_steps=self.pace.late if self.pace.pads else None,
-            )
-        )
-
-    def _end_measurement(self, seconds: float, speed: float) -> None:
-        self._write_end(seconds, speed)
-        say("end: %d batches in %.1f s, %.1f samples/s" % (self.steps, seconds, speed))
-
     def _train(self, epoch: int) -> float:
         """Train the epoch `epoch` (from 0). Return the seconds of the epoch."""
-        share, seed = self.share, [self.args.seed, epoch, self.share.index]
+        share, seed = self.share, [self.args.seed, epoch, self.shards.index]
         order = batches.order(share.begin, share.end, share.batches, self.batch_size, seed)
-        measured = batch_sizes.measured_steps(share.batches) if self.balance else ()
+        sizes, measured = self.balance, batch_sizes.measured_steps(share.batches)
 
         def read(number: int) -> Tuple[np.ndarray, np.ndarray]:
             return self.train.read(order[number], self.side, np.random.RandomState(seed + [number]))
 
-        began = told = time.monotonic()
-        told_samples = self.samples
+        began = reported = time.monotonic()
+        reported_samples = self.samples
         self.meter.begin()
         for number, (images, labels) in enumerate(
             batches.ahead(read, range(share.batches), READERS)
         ):
             self.meter.wait_for_weights()
             batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
-            if self.pace.pads or number in measured:
+            is_measured = sizes and number in measured
+            if self.pace.pads or is_measured:
                 taken = self.pace.run(batch, len(labels))
-                if number in measured:
-                    self.balance.speed.add(taken)
+                if sizes and is_measured:
+                    sizes.speed.add(taken)
             else:
                 self.module.forward_backward(batch)
             self.meter.wait_for_gradients()
@@ -375,16 +332,16 @@ class Training:
             pulse_file.beat()
             now = time.monotonic()
             is_last = number + 1 == share.batches or self.meter.is_complete
-            if is_last or now - told >= TELL_SECONDS:
-                speed = (self.samples - told_samples) / max(now - told, 1e-9)
-                self._tell(epoch, number, labels, speed)
-                told, told_samples = now, self.samples
+            if is_last or now - reported >= REPORT_SECONDS:
+                speed = (self.samples - reported_samples) / max(now - reported, 1e-9)
+                self._report(epoch, number, labels, speed)
+                reported, reported_samples = now, self.samples
             if self.meter.is_complete:
                 break
         mx.nd.waitall()
         return time.monotonic() - began
 
-    def _tell(self, epoch: int, number: int, labels: np.ndarray, speed: float) -> None:
+    def _report(self, epoch: int, number: int, labels: np.ndarray, speed: float) -> None:
         """Write the event `batch`, with the loss and accuracy of this batch alone.
 
         An evaluation of all batches would take too much time.
@@ -474,36 +431,31 @@ class Training:
         args, folder = self.args, os.environ.get("MXCLUSTER_JOB_DIR")
         if (
             not folder
-            or self.share.index != 0
+            or self.shards.index != 0
             or not (args.savemodel or os.environ.get("MXCLUSTER_RESUME"))
         ):
             return None
-        about = {
-            "seed": args.seed,
-            "kv": args.kv,
-            "workers": self.kv.num_workers,
-            "batch_size": args.batch_size,
-        }
-        return checkpoint.Saver(
-            os.path.join(folder, checkpoints.FOLDER),
-            args.network,
-            self.symbol,
-            self.module,
-            self.kv,
-            args.keep_checkpoints,
-            about,
+        manifest = CheckpointManifest(
+            files={},
+            epoch=0,
+            # The server processes of a host, one for each group, write one part together.
+            servers=self.kv.layout.hosts
+            if hasattr(self.kv, "layout")
+            else int(os.environ.get("DMLC_NUM_SERVER", 1)),
+            network=args.network,
+            kv=args.kv,
+            seed=args.seed,
+            workers=self.kv.num_workers,
+            batch_size=args.batch_size,
         )
+        saved = os.path.join(folder, checkpoints.FOLDER)
+        return checkpoint.Saver(saved, self.module, self.kv, args.keep_checkpoints, manifest)
 
     def _save(self, epochs: int) -> None:
         if self.args.savemodel and self.saver:
+            sizes = self.balance
             # Worker 0 does not have the sizes of other groups.
-            if self.balance and self.balance.is_of_all:
-                self.saver.about["batch_sizes"] = self.balance.sizes
-            self.saver.save(epochs)
-
-    def _note(self, text: str) -> None:
-        self.log.write(Note(text=text))
-        say(text)
+            self.saver.save(epochs, sizes.sizes if sizes and sizes.is_of_all else None)
 
 
 def say(text: str) -> None:

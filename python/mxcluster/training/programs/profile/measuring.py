@@ -15,10 +15,9 @@ The job runs under dist_async, where no push waits for another worker. All gradi
 the weights stay as they are.
 """
 
-import json
 import os
 import time
-from typing import List, Optional, Sequence, Tuple, cast
+from typing import List, Optional, Sequence, Tuple
 
 import mxnet as mx
 import numpy as np
@@ -29,7 +28,8 @@ from mxcluster.environment import BOUND
 from mxcluster.model.events import Profile
 from mxcluster.model.profile import ServerTimes, Speed
 from mxcluster.model.program_arguments import ProgramArguments
-from mxcluster.node.mxnet_types import Context, DataBatch, Module
+from mxcluster.model.server_messages import MeasureRequest
+from mxcluster.node.mxnet_types import Context, DataBatch, Method, Module, NDArray
 from mxcluster.training import pulse_file, timing
 from mxcluster.training.kvstore import key_layout, server_messages
 from mxcluster.training.programs.image_classification import networks, pace, training
@@ -83,14 +83,10 @@ class Measuring:
         self.spread: List[Tuple[int, Tuple[int, int, int]]] = []
         for number, size in enumerate(self.sizes):
             for host, begin, end in self.layout.parts(number, size, bound):
-                self.spread.append(
-                    (self.layout.key(0, number, host), (number, 0, size))
-                    if begin is None
-                    else (
-                        self.layout.key(0, len(self.sizes) + number, host),
-                        (number, begin, cast(int, end)),
-                    )
-                )
+                is_whole = begin is None or end is None
+                key_number = number if is_whole else len(self.sizes) + number
+                elements = (number, begin or 0, end or size)
+                self.spread.append((self.layout.key(0, key_number, host), elements))
         self.gradients = [mx.nd.zeros((size,)) for size in self.sizes]
         self.pulled = [mx.nd.zeros((size,)) for size in self.sizes]
 
@@ -124,12 +120,7 @@ class Measuring:
         training.say(
             "worker %d: %.1f samples/s alone, %.1f with all workers at once, %.1f ms for a push "
             "and pull of the whole model"
-            % (
-                self.index,
-                alone.samples_per_s,
-                together.samples_per_s,
-                1e3 * exchange_s,
-            )
+            % (self.index, alone.samples_per_s, together.samples_per_s, 1e3 * exchange_s)
         )
 
     def _bound(
@@ -194,8 +185,8 @@ class Measuring:
             self._step()
         self.kv._barrier()
         if self.kv.rank == 0:
-            told = {"sizes": self.sizes, "seconds": SECONDS}
-            server_messages.tell(self.kv, "measure", json.dumps(told))
+            request = MeasureRequest(sizes=self.sizes, seconds=SECONDS)
+            server_messages.send(self.kv, "measure", request)
         self.kv._barrier()
 
     def _step(self) -> None:
@@ -216,19 +207,17 @@ class Measuring:
         """
         keys = [self.layout.key(0, number, rank) for number in range(len(self.sizes))]
 
-        def push() -> None:
-            self.kv.push(keys, self.gradients)
-            mx.nd.waitall()
-            pulse_file.beat()
+        def median_s(method: Method, arrays: List[NDArray]) -> float:
+            def step() -> None:
+                method(keys, arrays)
+                mx.nd.waitall()
+                pulse_file.beat()
 
-        def pull() -> None:
-            self.kv.pull(keys, self.pulled)
-            mx.nd.waitall()
-            pulse_file.beat()
+            return timing.median(timing.repeat(step, WAY_SECONDS))
 
         return ServerTimes(
-            push_s=timing.median(timing.repeat(push, WAY_SECONDS)),
-            pull_s=timing.median(timing.repeat(pull, WAY_SECONDS)),
+            push_s=median_s(self.kv.push, self.gradients),
+            pull_s=median_s(self.kv.pull, self.pulled),
         )
 
     def _exchange(self) -> float:

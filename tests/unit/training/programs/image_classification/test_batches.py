@@ -54,11 +54,11 @@ def test_ahead_reads_in_the_background_up_to_a_limit():
             begun.append(number)
         return number
 
-    asked = []
-    results = batches.ahead(read, (asked.append(number) or number for number in range(100)), 2)
+    taken = []
+    results = batches.ahead(read, (taken.append(number) or number for number in range(100)), 2)
     assert next(results) == 0
     until(lambda: len(begun) >= 4)
-    assert asked == [0, 1, 2, 3], "no other item can be read before the next call"
+    assert taken == [0, 1, 2, 3], "no other item can be read before the next call"
     assert sorted(begun) == [0, 1, 2, 3], begun
     results.close()
 

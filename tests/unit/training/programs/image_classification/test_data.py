@@ -43,13 +43,13 @@ def test_warped_digits_are_the_same_in_all_jobs_and_hard_for_a_template(digits):
     # The mean picture of each class tells most digits of scikit-learn apart, and few of these.
     found = {}
     for name in ("digits", "warped"):
-        (known, said), (asked, right) = (
+        (known, known_labels), (images, labels) = (
             part.read(np.arange(len(part)), datasets.DATASETS[name].shape[1])
             for part in data.load(name, str(digits))
         )
-        means = np.array([known[said == digit].mean(axis=0) for digit in range(10)])
-        distances = ((asked[:, np.newaxis] - means) ** 2).sum(axis=(2, 3, 4))
-        found[name] = (distances.argmin(axis=1) == right).mean()
+        means = np.array([known[known_labels == digit].mean(axis=0) for digit in range(10)])
+        distances = ((images[:, np.newaxis] - means) ** 2).sum(axis=(2, 3, 4))
+        found[name] = (distances.argmin(axis=1) == labels).mean()
     assert found["digits"] > 0.85 and 0.2 < found["warped"] < 0.65, found
 
 

@@ -14,19 +14,6 @@ def test_a_line_is_interpolated():
     assert np.allclose(pictures.resize(line, 4)[0, 0, 0], [0, 0.25, 0.75, 1])
 
 
-@pytest.mark.parametrize("side", [28, 32, 224])
-def test_a_plain_image_stays_plain_and_float32(side):
-    resized = pictures.resize(np.full((1, 1, 8, 8), 3, np.float32), side)
-    assert resized.shape == (1, 1, side, side) and resized.dtype == np.float32
-    assert np.allclose(resized, 3)
-
-
-def test_a_slope_stays_a_slope():
-    slope = np.tile(np.arange(8, dtype=np.float32), (8, 1)).reshape(1, 1, 8, 8)
-    inner = pictures.resize(slope, 32)[0, 0, 0, 4:-4]
-    assert np.allclose(np.diff(inner), 0.25, atol=1e-5), inner
-
-
 @pytest.mark.parametrize("part,box", [(1.0, (0, 10, 40, 40)), (0.875, (2, 12, 35, 35))])
 def test_middle_box(part, box):
     assert pictures.middle_box(40, 60, part) == box

@@ -4,7 +4,7 @@ import gzip
 import struct
 import zipfile
 import zlib
-from typing import Any, Optional, Sequence, Tuple, Union
+from typing import Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -128,10 +128,11 @@ def idx(path: str, dimensions: int) -> np.ndarray:
 
     Raises BadInput if the file is of another format.
     """
-    opener: Any = gzip.open if path.endswith(".gz") else open
     try:
-        with opener(path, "rb") as stream:
+        with open(path, "rb") as stream:
             content = stream.read()
+        if path.endswith(".gz"):
+            content = gzip.decompress(content)
         shape = struct.unpack_from(">%dI" % dimensions, content, 4)
         # The first four bytes are two zeros, 8 for unsigned bytes, and the number of dimensions.
         if content[:4] != bytes((0, 0, 8, dimensions)):

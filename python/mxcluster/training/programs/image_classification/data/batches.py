@@ -2,7 +2,7 @@
 
 import collections
 import concurrent.futures
-from typing import Any, Callable, Generator, Iterable, Optional, Sequence, TypeVar
+from typing import Callable, Deque, Generator, Iterable, Optional, Sequence, TypeVar
 
 import numpy as np
 
@@ -47,7 +47,8 @@ def ahead(
     The generator reads at most `waiting` items ahead (default: threads + 1). An exception of `read`
     reaches the caller.
     """
-    queue: Any = collections.deque()  # the futures of the items that the threads read
+    # the results of the items that the threads read
+    queue: "Deque[concurrent.futures.Future[Result]]" = collections.deque()
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         try:
             for item in items:

@@ -53,13 +53,11 @@ class Records:
         """Return the byte position of each record, int64 (n,), from a scan of all headers."""
         starts: List[int] = []
         position = 0
-        with open(self.path, "rb") as stream:
-            while position < self._size:
-                part, length = self._header(stream.read(8), position)
-                if part in (WHOLE, FIRST):
-                    starts.append(position)
-                position += 8 + (length + 3) // 4 * 4
-                stream.seek(position)
+        while position < self._size:
+            part, length = self._header(position)
+            if part in (WHOLE, FIRST):
+                starts.append(position)
+            position += 8 + (length + 3) // 4 * 4
         if position > self._size:
             self._refuse(self._size, "the file ends in the middle of a record")
         return np.array(starts, np.int64)
@@ -101,7 +99,7 @@ class Records:
         parts: List[bytes] = []
         position = start
         while True:
-            part, length = self._header(os.pread(self._fd, 8, position), position)
+            part, length = self._header(position)
             if part not in ((WHOLE, FIRST) if not parts else (MIDDLE, LAST)):
                 self._refuse(position, "the parts of a split record do not fit together")
             content = os.pread(self._fd, length, position + 8)
@@ -112,17 +110,18 @@ class Records:
             if part in (WHOLE, LAST):
                 return MAGIC.join(parts), position
 
-    def _header(self, header: bytes, position: int) -> Tuple[int, int]:
-        """Return (part, length) from the record header `header` at the byte `position`."""
+    def _header(self, position: int) -> Tuple[int, int]:
+        """Return (part, length) from the record header at the byte `position`."""
+        header = os.pread(self._fd, 8, position)
         if len(header) < 8 or header[:4] != MAGIC:
             self._refuse(position, "no record starts here")
         word = struct.unpack("<I", header[4:])[0]
         return word >> 29, word & (1 << 29) - 1
 
-    def _refuse(self, position: int, why: str) -> NoReturn:
+    def _refuse(self, position: int, fault: str) -> NoReturn:
         raise BadInput(
             "%s is not a whole RecordIO file (at byte %d %s): make or fetch the file again"
-            % (self.path, position, why)
+            % (self.path, position, fault)
         )
 
 
