@@ -86,7 +86,17 @@ def results(cuda, answer=None):
     probe = gpu_check.probe(cuda["folder"], gpu_check.variables(cuda["folder"]))
     facts = GpuFacts.decode(dict(answer or HEALTHY, probe=None)).replaced(probe=probe)
     node = judged.Node(facts, Cuda.decode(cuda))
-    return {label: check(node) for label, check in judged.CHECKS}
+    return {label: _result(check, node) for label, check in judged.CHECKS}
+
+
+def _result(check, node):
+    try:
+        check(node)
+    except judged.Fault as fault:
+        return False, str(fault)
+    except judged.NotRun as reason:
+        return None, str(reason)
+    return True, ""
 
 
 def test_a_healthy_node_passes(cuda):
