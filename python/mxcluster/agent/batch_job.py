@@ -55,24 +55,17 @@ def start(folder: JobFolder, files: Prepare) -> None:
             return
         if os.path.exists(folder.file("plan.json")):
             raise BadInput("%s holds another job: choose another job_id" % folder.path)
-        plan, wanted = files.plan, files.plan.batch
-        assert wanted  # only a submission comes here
-        engine = batch_systems.of(wanted.launcher)
+        plan, submission = files.plan, files.plan.batch
+        assert submission  # only a submission comes here
+        engine = batch_systems.of(submission.launcher)
         try:
             folder.prepare(files.replaced(script=None))
             if files.script:
                 folder.write_private("script.b64", files.script)
             folder.write_private(ORDER, "")
             folder.begin_lease()
-            request = batch_systems.Request(
-                nodes=wanted.nodes,
-                queue=wanted.queue,
-                environment=wanted.environment,
-                time=wanted.time,
-                gres=wanted.gres,
-                options=wanted.options,
-            )
-            number = engine.submit(folder.path, plan.job, request, shell_script(folder))
+            script = shell_script(folder)
+            number = engine.submit(folder.path, plan.job, submission.request, script)
         except BaseException:
             folder.remove()
             raise

@@ -19,6 +19,7 @@ from mxcluster.agent.supervisor import STOPS
 from mxcluster.agent.waiting import until
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.model import answers, failures, protocol
+from mxcluster.model.engine import ProgramEnd
 from mxcluster.model.events import Latest
 from mxcluster.model.status import LatestPulse, Status
 from mxcluster.node import processes
@@ -38,14 +39,11 @@ def prepare(request: protocol.Prepare) -> answers.JobStarted:
     return answers.JobStarted(job=request.plan.job)
 
 
-def run(folder: JobFolder) -> Dict[str, object]:
-    """Run the agent of a prepared job until the job has ended. Return {"job", "reason"}.
-
-    "job" is the job's id, "reason" the reason of the end. The job's systemd unit runs this command.
-    """
+def run(folder: JobFolder) -> ProgramEnd:
+    """Run the agent of a prepared job until the job has ended. The job's unit runs this program."""
     daemon.run(folder)
     known = look(folder)
-    return {"job": known.job, "reason": known.reason}
+    return ProgramEnd(job=known.job, reason=known.reason)
 
 
 def start(request: protocol.Start, signum: Optional[int] = None) -> answers.AgentStarted:
@@ -184,7 +182,7 @@ def logs(request: protocol.Logs) -> answers.Logs:
 
 def plan(request: protocol.ReadPlan) -> answers.WholePlan:
     """Return the plan of the whole job, for a controller that attaches to the job."""
-    return answers.WholePlan(plan=JobFolder(request.job_dir).job_json())
+    return answers.WholePlan(plan=JobFolder(request.job_dir).whole_plan().encode())
 
 
 def look(

@@ -4,10 +4,9 @@ import os
 import stat
 import zipfile
 import zlib
-from typing import Any, Dict, List, NamedTuple, Tuple, Union
+from typing import Dict, List, NamedTuple, Optional, Tuple, Union
 
 from mxcluster.agent.folder import JobFolder
-from mxcluster.errors import BadInput
 from mxcluster.model.job_knobs import MpiOptions
 from mxcluster.package import OWN_FOLDERS, SCRIPT_ZIP, is_compiled
 
@@ -86,7 +85,7 @@ def _sent(folder: JobFolder) -> Dict[str, Tuple[int, int]]:
         return {}
 
 
-def _is_as_sent(path: str, size: int, sent: Any) -> bool:
+def _is_as_sent(path: str, size: int, sent: Optional[Tuple[int, int]]) -> bool:
     if not sent or sent[0] != size:
         return False
     crc = 0
@@ -105,18 +104,14 @@ def _inner(relative: str) -> str:
 
 
 def _most(folder: JobFolder) -> int:
-    try:
-        return folder.plan().options.collect_mb
-    except (BadInput, OSError):
-        return DEFAULT_MB
+    plan = folder.known_plan()
+    return plan.options.collect_mb if plan else DEFAULT_MB
 
 
 def _unwanted(folder: JobFolder) -> str:
     """Return the reason why the knob mpi_output excludes all files of this job, else ""."""
-    try:
-        options, known = folder.plan().options, folder.status()
-    except BadInput:
-        return ""
+    plan, known = folder.known_plan(), folder.status()
+    options = plan and plan.options
     wanted = options.mpi_output if isinstance(options, MpiOptions) else "always"
     done = known is not None and known.reason == "done"
     if wanted == "always" or wanted == ("success" if done else "failure"):

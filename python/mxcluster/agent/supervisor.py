@@ -7,12 +7,12 @@ import subprocess
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional, cast
+from typing import Callable, Dict, List, Optional, cast
 
 from mxcluster import events, exit_codes
 from mxcluster.agent import engine_file, runtimes, stuck_processes
 from mxcluster.agent.folder import LEASE, JobFolder
-from mxcluster.agent.kept_files import Keeper, mark
+from mxcluster.agent.kept_files import Keeper, Mark, mark
 from mxcluster.agent.lease import Lease
 from mxcluster.agent.observation import Observer
 from mxcluster.agent.out_of_memory import Kills
@@ -66,7 +66,7 @@ class Supervisor:
         self.kills = Kills()
         self.ending = False
         self.saved: Optional[Status] = None
-        self.written: Any = None  # the mark of status.json at this agent's last write
+        self.written: Mark = None  # the mark of status.json at this agent's last write
         self.kept = Keeper()
         self.status = Status(
             job=plan.job,
@@ -138,15 +138,8 @@ class Supervisor:
         log = self.folder.open_log(name)
         try:
             self.folder.write_env(process, environment, secret_env)
-            child = runtime.popen(
-                process,
-                dict(environment, **secret_env),
-                cwd=self.folder.path,
-                start_new_session=True,
-                stdout=log,
-                stderr=log,
-                preexec_fn=self.in_child,
-            )
+            environment.update(secret_env)
+            child = runtime.popen(process, environment, self.folder.path, log, self.in_child)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             reason = (
                 "did not start: %s. If a program is missing, run provision.yml. If memory or disk "

@@ -20,6 +20,7 @@ from typing import (
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.packed import completed
 from mxcluster.model import protocol
+from mxcluster.model.node_requests import Arguments
 from mxcluster.model.plan import Plan
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
@@ -115,7 +116,7 @@ def _argument(hint: object) -> Dict[str, object]:
     if get_origin(hint) is Union:  # Optional
         return _argument(get_args(hint)[0])
     kind = get_origin(hint) or hint
-    if isinstance(kind, type) and issubclass(kind, Plan):  # the codec alone checks a plan
+    if isinstance(kind, type) and issubclass(kind, (Plan, Arguments)):  # the codec checks them
         return {"type": "dict"}
     if isinstance(kind, type) and issubclass(kind, Record):
         return {"type": "dict", "options": _arguments_of(kind)}

@@ -9,9 +9,7 @@ from typing import Any, Dict, Optional
 
 from mxcluster.model.protocol import (
     OTHER_VERSION,
-    Check,
     Jobs,
-    RecordNode,
     Request,
     Status,
     Stop,
@@ -109,8 +107,6 @@ def _last(out: str) -> Optional[Json]:
 
 
 def _of(python: str, request: Request, answer: Json) -> Json:
-    if isinstance(request, (RecordNode, Check)):
-        return {"changed": False, request.KIND: answer}
     found = dict(
         answer, changed=request.CHANGES or bool(answer.get("ran") or answer.get("cleared"))
     )

@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, Iterable, List, Optional, Type, TypeVar, cast
+from typing import Callable, Dict, Iterable, List, Optional, Type, TypeVar, cast
 
 from mxcluster import batch_systems, package
 from mxcluster.agent import batch_job, claims
@@ -41,7 +41,6 @@ from mxcluster.model.status import RUNNING, Status
 from mxcluster.model.submission import Submission
 from mxcluster.node import processes
 
-Json = Dict[str, Any]
 A = TypeVar("A", bound=Answer)
 
 PERIOD = 0.5  # seconds between two looks at the nodes, the lease and the order
@@ -129,13 +128,16 @@ class Head:
         for node in self.nodes.values():
             node.ask(RecordNode(shared=shared))
         facts = {host: found.record for host, found in self.gather(RecordNode, Recorded).items()}
-        held = None  # type: Optional[Json]
+        held: Dict[str, Dict[str, Dict[str, str]]] = {}
         for _ in range(TRIES):
             made = submission.complete(
                 self.submission, self.request, hosts, facts, held, self.number
             )
             looks = self.look(made, facts)
-            held = {host: found.held.encode() for host, found in looks.items()}
+            held = {
+                host: {"ports": dict(found.held.ports), "gpus": dict(found.held.gpus)}
+                for host, found in looks.items()
+            }
             if all(found.fits for found in looks.values()):
                 break
         else:
@@ -171,7 +173,7 @@ class Head:
             if host in made.nodes:
                 record = submission.record_of(self.request, host, facts[host])
                 wanted = look(made, host, record, HostVariables(), name).replaced(job=None)
-                node.ask(Look(arguments=wanted.encode()))
+                node.ask(Look(arguments=wanted))
         found = self.gather(Look, Looked, made.nodes)
         problems = ["%s: %s" % (host, text) for host, one in found.items() for text in one.problems]
         if problems:
@@ -405,7 +407,7 @@ class Head:
         return True
 
 
-def _attempt(change: Callable[[], Any]) -> bool:
+def _attempt(change: Callable[[], object]) -> bool:
     """Call `change`, which changes files of the job folder. Return False after an OSError.
 
     As in the agent, a full disk or a fault of the file system must not end the head.
@@ -431,7 +433,7 @@ def main(argv: List[str]) -> int:
     lock = claims.open_lock(folder.file("batch.lock"))
     head = Head(folder, plan, dict(os.environ))
 
-    def end(signum: int, *_: Any) -> None:
+    def end(signum: int, *_: object) -> None:
         head.signalled = signum
 
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):

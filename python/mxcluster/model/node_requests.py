@@ -1,4 +1,4 @@
-"""Define the arguments of the commands `look`, `record` and `check`, which read facts of a node."""
+"""Define the object `request` of the commands `look`, `record`, `check` and `collect`."""
 
 from typing import Mapping, Optional, Sequence
 
@@ -12,6 +12,10 @@ from mxcluster.model.shapes import Wrong, each, flag, optional, table, text, who
 from mxcluster.model.submission import BatchRequest
 
 HERE = "on this node"
+
+
+class Arguments(Record):
+    """Base of an object `request`. The codec alone checks it, as each command has another class."""
 
 
 class AllGpus(Record):
@@ -56,7 +60,7 @@ class MpiRequest(Record):
         )
 
 
-class LookRequest(Record):
+class LookRequest(Arguments):
     """The needs of a job on a node."""
 
     address: Optional[str] = field(optional(text), default=None)
@@ -89,6 +93,10 @@ class LookRequest(Record):
     """The folder of CUDA."""
     batch: Optional[BatchRequest] = field(optional(record(BatchRequest)), default=None)
     """Of a submit host."""
+    data_dir: str = field(text, default="")
+    """The folder of the knob data_dir."""
+    engine: str = field(text, default="")
+    """The engine that starts the agents, such as mpirun."""
 
 
 def _facts(value: object) -> NodeFacts:
@@ -98,7 +106,7 @@ def _facts(value: object) -> NodeFacts:
         return NodeFacts()
 
 
-class RecordRequest(Record):
+class RecordRequest(Arguments):
     """The present node record, which may save the import of MXNet."""
 
     known: NodeFacts = field(_facts, default=NodeFacts())
@@ -109,7 +117,7 @@ def _cuda(value: object) -> Optional[Cuda]:
     return Cuda.decode(value) if value else None
 
 
-class CheckRequest(Record):
+class CheckRequest(Arguments):
     """The things to examine for verify.yml."""
 
     etc_dir: str = field(text)
@@ -120,3 +128,10 @@ class CheckRequest(Record):
     """To reach by ssh."""
     cuda: Optional[Cuda] = field(_cuda, default=None)
     """Of a node that trains on GPUs."""
+
+
+class CollectRequest(Arguments):
+    """The facts about the start of a job that its collection needs."""
+
+    engine: str = field(text, default="")
+    """The engine that has started the agents, such as mpirun."""

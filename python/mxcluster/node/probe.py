@@ -67,16 +67,7 @@ def look(request: LookRequest, jobs_hold: Optional[Holds] = None) -> Json:
         request.package, os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
     )
     if request.batch:
-        batch = request.batch
-        wanted = batch_systems.Request(
-            nodes=batch.nodes,
-            queue=batch.queue,
-            environment=batch.environment,
-            time=batch.time,
-            gres=batch.gres,
-            options=batch.options,
-        )
-        problems += batch_systems.of(batch.launcher).problems(wanted)
+        problems += batch_systems.of(request.batch.launcher).problems(request.batch.request)
     problems += room_problems(request.free, request.open_files)
     image, engine = None, None
     if request.container:

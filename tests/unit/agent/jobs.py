@@ -38,7 +38,7 @@ def files(plan, **more):
 
 def ask(command, **fields):
     """Carry out a command in this process, and return the answer."""
-    return carry_out(request(command, **fields))
+    return carry_out(request(command, **fields)).encode()
 
 
 def checked(command, answer, host="node1"):

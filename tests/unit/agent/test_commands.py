@@ -89,7 +89,7 @@ def test_an_altered_status_is_an_error(job, command, text):
     code, answer = in_a_process(command, job_dir=job.path, plan=job.folder.plan().encode())
     os.remove(job.folder.file("status.json"))
     assert code == 1 and answer["error"].startswith(
-        "%s is not JSON (" % job.folder.file("status.json")
+        "%s is damaged (" % job.folder.file("status.json")
     ), answer
 
 

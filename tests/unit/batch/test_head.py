@@ -141,10 +141,10 @@ FACTS = {
 NODE = """
 import json, sys
 from mxcluster.entry import commands, server
-from mxcluster.model import protocol
+from mxcluster.model import answers, protocol
 facts, look = map(json.loads, sys.argv[1:])
-commands.FUNCTIONS[protocol.Look] = lambda request: look
-server.record = lambda request: facts
+commands.FUNCTIONS[protocol.Look] = lambda request: answers.Looked.decode(look)
+server.record = lambda request: answers.Recorded.decode({"record": facts})
 server.serve(sys.stdout)
 """
 # A copy of all that srun sends to a node and back.

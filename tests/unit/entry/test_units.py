@@ -16,10 +16,16 @@ import pytest
 
 from mxcluster.entry import units
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.job.plan.look import look
+from mxcluster.model.answers import Progress
+from mxcluster.model.host_variables import HostVariables
+from mxcluster.model.node_record import NodeRecord
+from mxcluster.model.node_requests import CollectRequest
 from mxcluster.model.protocol import Collect, Jobs, Look, Start
+from mxcluster.model.status import Process, Status
 from mxcluster.node import processes
 from tests import needs
-from tests.plans import part_of
+from tests.plans import part_of, plan_with
 from tests.waiting import until
 
 UNIT = "mxcluster-agent@j.service"
@@ -100,9 +106,7 @@ def test_without_an_agents_error_the_last_lines_are_shown():
 
 def test_a_failed_start_reports_the_agents_error(monkeypatch):
     commands = []
-    monkeypatch.setattr(
-        units.programs, "answer_of", lambda given: commands.append(given.KIND) or {}
-    )
+    monkeypatch.setattr(units.programs, "answer_of", lambda given: commands.append(given.KIND))
     monkeypatch.setattr(units, "write_wish", lambda *given: None)
     monkeypatch.setattr(units, "settle", lambda *given: commands.append("settled") or [])
     monkeypatch.setattr(
@@ -164,6 +168,12 @@ def test_a_changed_clock_does_not_shorten_the_time_of_a_unit(monkeypatch):
     assert units.untrue_end(COLLECT.replaced(reason="failed"), UNIT) is None
 
 
+def status(since):
+    """Return the status of a job whose agent began at `since` (clock ticks)."""
+    agent = Process(pid=1, start_time=since)
+    return Status(job="j", host="node1", agent=agent, started=1.0, processes=[])
+
+
 class Outsider:
     """The training user, whose processes have no unit; `since` is the start of the job's agent."""
 
@@ -181,7 +191,7 @@ class Outsider:
         return self.started[-1]
 
     def answer(self, asked):
-        return {"status": {"agent": {"pid": 1, "start_time": self.since}}}
+        return Progress(status=status(self.since))
 
 
 @pytest.fixture
@@ -232,7 +242,7 @@ def test_a_job_without_a_unit_has_no_process_outside(outsider):
     """The daemons of mpirun and all agents run without a unit under launcher=mpi."""
     outsider.start()
     assert len(units.outside(COLLECT, 0.0)) == 1
-    assert units.outside(COLLECT.replaced(arguments={"engine": "mpirun"}), 0.0) == []
+    assert units.outside(COLLECT.replaced(arguments=CollectRequest(engine="mpirun")), 0.0) == []
 
 
 @needs.root
@@ -278,7 +288,10 @@ def test_only_a_process_that_stays_is_outside(outsider, monkeypatch):
 
 
 def test_a_job_that_has_not_started_has_no_process_outside(monkeypatch):
-    monkeypatch.setattr(units.programs, "answer_of", lambda asked: {"status": None})
+    def refuses(request):
+        raise BadInput("/jobs/j has no status.json")
+
+    monkeypatch.setattr(units.programs, "answer_of", refuses)
     assert units.outside(COLLECT, 0.0) == []
 
 
@@ -298,5 +311,9 @@ def test_root_lists_the_running_jobs(monkeypatch):
 def test_a_job_outside_of_a_unit_sees_every_folder(monkeypatch):
     """A unit has its own /tmp. An engine of the site starts the agent outside of a unit."""
     monkeypatch.setattr(units, "has_units", lambda asked: True)
-    assert "/tmp/data" in units.hidden(Look(arguments={"data_dir": "/tmp/data", "engine": ""}))[0]
-    assert units.hidden(Look(arguments={"data_dir": "/tmp/data", "engine": "mpirun"})) == []
+    plan = plan_with(options={"data_dir": "/tmp/data"}, nodes={"node1": {}})
+    record = NodeRecord(host="node1", job_dir="/jobs", data_dir="/data")
+    wanted = look(plan, "node1", record, HostVariables(), "mxcluster.zip")
+    assert "data_dir=/tmp/data is hidden" in units.hidden(Look(arguments=wanted))[0]
+    wanted = look(plan.replaced(launcher="mpi"), "node1", record, HostVariables(), "mxcluster.zip")
+    assert units.hidden(Look(arguments=wanted)) == []

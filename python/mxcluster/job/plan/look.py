@@ -4,6 +4,7 @@ import os
 
 from mxcluster.datasets import DATASETS
 from mxcluster.job.plan import measuring
+from mxcluster.launchers import LAUNCHERS
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.node_record import NodeRecord
 from mxcluster.model.node_requests import AllGpus, LookRequest, MpiRequest, Versions
@@ -51,4 +52,6 @@ def look(
         mpi=MpiRequest.of_training(options),
         container=plan.container,
         cuda=record.cuda.folder if record.cuda else None,
+        data_dir=options.data_dir,
+        engine=LAUNCHERS[plan.launcher].engine,
     )
