@@ -36,8 +36,10 @@ def _record(request: protocol.RecordNode) -> Recorded:
     if request.shared is None:
         return Recorded(record=probe.facts(request.arguments.known))
     shared_folder.check(request.shared)
-    found = probe.facts(request.arguments.known)
-    return Recorded(record=found.replaced(granted=gpus.granted(os.environ)))
+    found = probe.facts(request.arguments.known).replaced(cards=gpus.cards())
+    # A driver that waits for a restart shows no GPU. The head then names this cause.
+    waits = found.cards and found.driver and found.driver.restart_reason()
+    return Recorded(record=found.replaced(granted=None if waits else gpus.granted(os.environ)))
 
 
 def _check(request: protocol.Check) -> CheckedNode:

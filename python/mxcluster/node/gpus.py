@@ -14,6 +14,8 @@ Gpu = NamedTuple(
 )
 
 PROC = "/proc/driver/nvidia/gpus"
+PCI = "/sys/bus/pci/devices"
+NVIDIA, DISPLAY = "0x10de", "0x03"  # a vendor, and the first byte of the class of a PCI device
 SECONDS = 20  # timeout of nvidia-smi, which may have to load the driver
 
 
@@ -39,6 +41,21 @@ def listed() -> List[Gpu]:
 def count() -> int:
     """Return the number of NVIDIA GPUs from nvidia-smi, else from the driver's files in /proc."""
     return len(listed()) or len(glob.glob(PROC + "/*"))
+
+
+def cards(bus: str = PCI) -> int:
+    """Return the number of NVIDIA's GPUs on the PCI bus, also without a driver.
+
+    Args: `bus` the folder of the kernel's PCI devices.
+    """
+    number = 0
+    for device in glob.glob(os.path.join(bus, "*")):
+        facts = []
+        for name in ("vendor", "class"):
+            with open(os.path.join(device, name), encoding="ascii") as stream:
+                facts.append(stream.read().strip())
+        number += facts[0] == NVIDIA and facts[1].startswith(DISPLAY)
+    return number
 
 
 def granted(environ: Mapping[str, str]) -> Optional[List[int]]:

@@ -116,3 +116,13 @@ def test_a_driver_that_does_not_match_its_library_shows_no_gpu(smi):
     assert gpus.unlike(AllGpus(record=2, bus=2)).startswith(
         "the PCI bus has 2 GPUs and the driver shows 0: "
     )
+
+
+def test_cards_are_counted_on_the_bus_without_a_driver(tmp_path):
+    devices = {"card": ("0x10de", "0x030200"), "sound": ("0x10de", "0x040300")}
+    devices["other"] = ("0x8086", "0x030000")
+    for name, values in devices.items():
+        (tmp_path / name).mkdir()
+        for file, value in zip(("vendor", "class"), values):
+            (tmp_path / name / file).write_text(value + "\n")
+    assert gpus.cards(str(tmp_path)) == 1 and gpus.cards(str(tmp_path / "none")) == 0
