@@ -1,7 +1,7 @@
 """Submit a job to a batch system, such as Slurm, read the state of the job, and cancel the job.
 
 Each module of this package serves one batch system, with the same functions and the row FACTS. The
-name of the module is the value of the knob `launcher`. `refused` runs on the controller, `problems`
+name of the module is the value of the knob `launcher`. `refused` runs on the controller, `problem`
 and `submit` run on the submit host, `hosts` and `on_node` on the first node of the job, `state` and
 `cancel` on both.
 """
@@ -10,6 +10,7 @@ import importlib
 import os
 import pkgutil
 import re
+import shutil
 import subprocess
 import types
 from typing import List, Mapping, NamedTuple, Sequence, Tuple
@@ -26,7 +27,8 @@ class Facts(NamedTuple):
       job, and cancel the job;
     - `queue`: the word for a queue, such as "partition";
     - `gres`: an example of the knob gres, with its option;
-    - `needs`: {knob that a job needs: the source of its value}. Only this batch system reads it.
+    - `needs`: {knob that a job needs: the source of its value}. Only this batch system reads it;
+    - `programs`, `package`: the programs of the client, and its package in Debian.
     """
 
     title: str
@@ -36,6 +38,8 @@ class Facts(NamedTuple):
     queue: str
     gres: str
     needs: Mapping[str, str]
+    programs: Sequence[str]
+    package: str
 
 
 class Request(NamedTuple):
@@ -65,6 +69,16 @@ class State(NamedTuple):
     why: str = ""
     again: bool = False
 
+
+# Reasons for the refusal of an argument of sbatch or qsub.
+LOG = "mxcluster reads the output of the job from batch.log"
+NAME = "job_id sets the name of the job"
+NO_OPTION = "it is no option, and mxcluster submits its own script"
+NOTHING, WAIT = "%s would submit nothing", "%s would wait for the end of the job"
+ONE_JOB = "mxcluster follows one job, and an array has several"
+OWN_FOLDER = "the job runs in its job folder"
+OWN_RESTARTS = "max_restarts sets the number of restarts"
+OWN_SCRIPT = "mxcluster submits its own script"
 
 NOT_FOUND = 127  # as in shells
 PATIENCE = 30.0  # timeout for one answer of a batch system, in seconds
@@ -98,6 +112,26 @@ def refusals(launcher: str, words: Sequence[str]) -> List[str]:
         % (shown(word), why, facts(launcher).submit)
         for word, why in of(launcher).refused(words)
     ]
+
+
+def problem(launcher: str, wanted: Request) -> str:
+    """Return the reason why this host cannot submit the job, or "".
+
+    `launcher`: the batch system. `wanted`: the wishes of the job.
+    """
+    known = facts(launcher)
+    lacking = [name for name in known.programs if not shutil.which(name)]
+    if lacking:
+        return (
+            "launcher=%s: this host has no %s: install the client of %s (Debian: %s), or name a "
+            "host with the client in -e submit_host="
+            % (launcher, " and ".join(lacking), known.title, known.package)
+        )
+    try:
+        found: str = of(launcher).problem(wanted)
+    except MxclusterError as error:
+        return "launcher=%s: %s does not answer: %s" % (launcher, known.title, error)
+    return found
 
 
 def call(argv: List[str], stdin: str = "") -> Tuple[int, str, str]:

@@ -88,7 +88,7 @@ class NodeFacts(MachineFacts):
     """{library: sha256 of parts of its file}."""
     granted: Optional[Sequence[int]] = field(optional(each(whole(0, names.MOST_GPU))), default=None)
     """The GPUs that a batch system gives to a job, only in its job."""
-    cards: int = field(whole(0, 1024), default=0)
+    cards: Optional[int] = field(optional(whole(0, 1024)), default=None)
     """The number of NVIDIA's GPUs on the PCI bus, only in the job of a batch system."""
 
 

@@ -67,7 +67,8 @@ def look(request: LookRequest, jobs_hold: Optional[Holds] = None) -> Json:
         request.package, os.path.dirname(os.path.dirname(os.path.abspath(errors.__file__)))
     )
     if request.batch:
-        problems += batch_systems.of(request.batch.launcher).problems(request.batch.request)
+        problem = batch_systems.problem(request.batch.launcher, request.batch.request)
+        problems += [problem] if problem else []
     problems += room_problems(request.free, request.open_files)
     image, engine = None, None
     if request.container:

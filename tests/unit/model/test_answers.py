@@ -67,6 +67,7 @@ WAIT = {
 def check(command, answer, job="j", **more):
     """Return the answer of node1 to a command, as the controller checks it."""
     given = {"jobs_dir": "/jobs", "job_dir": "/jobs/" + job, "output": "/o", "file": "f"}
+    given["request"] = {"etc_dir": "/etc/mxcluster", "folders": []}
     request = protocol.COMMANDS[command].decode(dict(given, plan=part_json()))
     return request.checked("node1", dict(answer, **more)).encode()
 
