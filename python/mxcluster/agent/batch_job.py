@@ -7,7 +7,6 @@ not show that they run. The head writes the file BEAT every second. If BEAT is o
 the batch system for the state of the job.
 """
 
-import json
 import os
 import shlex
 import sys
@@ -19,12 +18,16 @@ from mxcluster.agent import claims
 from mxcluster.agent.folder import BEAT, CLOCK, ORDER, JobFolder
 from mxcluster.agent.waiting import until
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.file_io import read_json
 from mxcluster.model import failures
-from mxcluster.model.answers import Stopped
+from mxcluster.model.answers import NodeResult, Stopped
 from mxcluster.model.failures import Failure
 from mxcluster.model.plan import NodePlan
 from mxcluster.model.protocol import Prepare
+from mxcluster.model.record import record
+from mxcluster.model.shapes import table, words
 from mxcluster.model.status import BatchState, Status
+from mxcluster.model.submission import MOST
 from mxcluster.node import processes
 
 PARTS, PLANNED = "parts.json", "planned.json"  # files of the head: leftovers and lost nodes; plan
@@ -37,8 +40,9 @@ ENDING = 3 * LOST
 ACCOUNTS = 20.0
 ENDS = 40.0  # timeout for the head's end of the job, in seconds; then the batch system cancels it
 LEAVES = 10.0  # seconds until an ended job counts as a leftover in the batch system
-ASKED = 2.0  # seconds for which an answer of the batch system is valid
+VALID = 2.0  # seconds for which an answer of the batch system is valid
 POLL = 0.5  # seconds between two checks
+_parts = table(words, record(NodeResult), MOST)  # the content of PARTS
 _answers: Dict[str, Tuple[float, batch_systems.State]] = {}  # job folder -> time, answer
 
 
@@ -245,12 +249,12 @@ def silence(folder: JobFolder) -> Optional[float]:
 
 
 def answer(folder: JobFolder, known: Status, anew: bool = False) -> batch_systems.State:
-    """Return the State of the job in the batch system. An answer is valid for ASKED seconds.
+    """Return the State of the job in the batch system. An answer is valid for VALID seconds.
 
     `anew`: True to ask again in any case.
     """
     when, state = _answers.get(folder.path, (0.0, batch_systems.State("unknown", "")))
-    if anew or not when or time.monotonic() - when > ASKED:
+    if anew or not when or time.monotonic() - when > VALID:
         state = batch_systems.of(of_batch(known).launcher).state(of_batch(known).id)
         _answers[folder.path] = time.monotonic(), state
     return state
@@ -281,14 +285,13 @@ def stop(folder: JobFolder, known: Status, reason: str) -> Stopped:
 
 def left(folder: JobFolder, known: Status) -> List[str]:
     """Return a line for each leftover of an ended job, on the nodes and in the batch system."""
-    lines = []
     try:
-        with open(folder.file(PARTS), encoding="utf-8") as stream:
-            found = json.load(stream)
-        for host, part in sorted(found.items()):
-            lines += ["%s: %s" % (host, line) for line in part["left"] or []]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass  # the head has not written the file
+        parts = read_json(folder.file(PARTS), _parts) or {}
+    except (BadInput, OSError):  # the lines are lost
+        parts = {}
+    lines = [
+        "%s: %s" % (host, line) for host, part in sorted(parts.items()) for line in part.left or []
+    ]
     there = _still_there(folder, known, LEAVES)
     return lines + [there] if there else lines
 

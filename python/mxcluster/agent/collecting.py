@@ -2,13 +2,12 @@
 
 import errno
 import os
-import stat
 import tarfile
 from typing import IO, BinaryIO, Dict, List, Optional, Set, Union, cast
 
 from mxcluster.agent import batch_job, script_files
 from mxcluster.agent.commands import left
-from mxcluster.agent.folder import JobFolder, private, remove
+from mxcluster.agent.folder import JobFolder, open_regular, private, remove
 from mxcluster.errors import MxclusterError
 from mxcluster.model import protocol
 from mxcluster.model.answers import Collected
@@ -16,10 +15,6 @@ from mxcluster.model.answers import Collected
 # A log may have any size, also without a byte on the disk. The archive gets the end of a long log.
 LOG_MOST = 64 << 20  # most bytes of a log, of the events or of another small file
 LOGS_MOST = 1 << 30  # most bytes of all these files together
-NO_FILE = (
-    "%s is not a regular file, so mxcluster cannot fetch the job's files: remove that path on this "
-    "node, and fetch the files with train.yml -e attach=<job>"
-)
 PACKED = (
     "plan.json",
     "status.json",
@@ -132,7 +127,7 @@ def _write(
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for name in names:
                 try:
-                    source = _open(folder.file(name))
+                    source = open_regular(folder.file(name))
                 except (OSError, MxclusterError) as error:
                     if name not in scripts:
                         raise
@@ -172,23 +167,6 @@ def _is_hollow(name: str, found: os.stat_result) -> bool:
     """
     size = found.st_size
     return _is_checkpoint(name) and size > LOG_MOST and 2 * 512 * found.st_blocks < size
-
-
-def _open(path: str) -> int:
-    """Return a descriptor of the regular file `path`.
-
-    Raises MxclusterError if `path` is a link, a socket or another special file.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link, a socket
-            raise
-        raise MxclusterError(NO_FILE % path) from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise MxclusterError(NO_FILE % path)
-    return descriptor
 
 
 def _pack(archive: tarfile.TarFile, source: int, name: str, most: Optional[int] = None) -> None:

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import List, Optional
+from typing import Optional
 
 from mxcluster.agent import claims
 from mxcluster.agent.folder import AGENT_LOCK, JobFolder
@@ -58,20 +58,26 @@ def start(folder: JobFolder, files: Optional[Prepare] = None, signum: Optional[i
             if files is not None and claims.runs(folder):
                 return
             os.close(_take(folder, folder.plan()))
-        _start_program(folder, signum)
+        _start_agent(folder, signum)
     except BaseException:
         if has_written:
             _forget(folder)
         raise
 
 
-def _start_program(folder: JobFolder, signum: Optional[int]) -> None:
-    """Start `run` in a session of its own, and wait for the first status.json. See `start`."""
-    log, me = folder.open_log("agent"), os.getpid()
+def start_program(
+    folder: JobFolder, program: str, log_name: str, signum: Optional[int] = None
+) -> subprocess.Popen:
+    """Start a program of `mxcluster.agent` in a session of its own.
+
+    Args: `program` as in `agent.__main__`; `log_name` the log for its output; `signum` as for
+    `start`.
+    """
+    log, me = folder.open_log(log_name), os.getpid()
     isolated = ["-I"] if sys.flags.isolated else []
     try:
-        agent = subprocess.Popen(
-            [sys.executable, *isolated, "-m", "mxcluster.agent", "run", "--job-dir", folder.path],
+        return subprocess.Popen(
+            [sys.executable, *isolated, "-m", "mxcluster.agent", program, "--job-dir", folder.path],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -86,39 +92,30 @@ def _start_program(folder: JobFolder, signum: Optional[int]) -> None:
         ) from error
     finally:
         os.close(log)
+
+
+def _start_agent(folder: JobFolder, signum: Optional[int]) -> None:
+    """Start `run`, and wait for the first status.json. See `start`."""
+    agent = start_program(folder, "run", "agent", signum)
     deadline = time.monotonic() + TIMEOUT
     while True:
         has_ended = agent.poll() is not None  # before the look, so that the look sees every end
-        if _has_started(folder):
+        status = folder.status()
+        cause = status.first_failure if status else None
+        if status and (cause is None or cause.role != "agent"):
             agent.returncode = 0  # Popen must not warn of a process that outlives its parent
             return
         if has_ended or time.monotonic() > deadline:
             agent.kill()
             agent.wait()
+            lines = folder.log_lines("agent")
+            lines += [cause.reason] if cause else []  # on a full disk the log lacks it
             raise MxclusterError(
-                "\n".join(
-                    [
-                        "the agent did not start. Correct the error in the log below, and run "
-                        "the playbook again. The end of %s:" % folder.file("agent.log")
-                    ]
-                    + (folder.log_lines("agent") + _failure(folder) or ["(nothing)"])
-                )
+                "the agent did not start. Correct the error in the log below, and run the playbook "
+                "again. The end of %s:\n%s"
+                % (folder.file("agent.log"), "\n".join(lines or ["(nothing)"]))
             )
         time.sleep(0.02)
-
-
-def _has_started(folder: JobFolder) -> bool:
-    """Return True if the agent has written a status without an error of the agent itself."""
-    status = folder.status()
-    if status is None:
-        return False
-    return status.first_failure is None or status.first_failure.role != "agent"
-
-
-def _failure(folder: JobFolder) -> List[str]:
-    """Return [reason] of a failed job, [] without a reason. On a full disk the log lacks it."""
-    known = folder.status()
-    return [known.first_failure.reason] if known and known.first_failure else []
 
 
 def prepare(folder: JobFolder, files: Prepare) -> bool:

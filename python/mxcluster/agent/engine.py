@@ -11,6 +11,7 @@ end its processes in order. The kernel sends SIGUSR1 to the agent at the end of 
 holder ends with its parent.
 """
 
+import contextlib
 import json
 import os
 import shlex
@@ -22,7 +23,7 @@ import time
 from typing import Dict, List, Set, Tuple, cast
 
 from mxcluster import exit_codes
-from mxcluster.agent import commands, engine_file
+from mxcluster.agent import commands, daemon, engine_file
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import MxclusterError
 from mxcluster.file_io import replace
@@ -62,18 +63,7 @@ def launch(request: protocol.Launch) -> JobStarted:
     hosts = set(folder.whole_plan().nodes)
     state = engine_file.read(folder)
     if state is None:
-        log = folder.open_log(engine_file.LOG)
-        try:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "mxcluster.agent", "watch", "--job-dir", folder.path],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                start_new_session=True,
-            )
-        finally:
-            os.close(log)
+        child = daemon.start_program(folder, "watch", engine_file.LOG)
         watcher = cast(processes.Identity, processes.identity(child.pid))
     else:
         child, watcher = None, processes.recorded(state.watcher)
@@ -128,8 +118,8 @@ def _why(folder: JobFolder, missing: List[str], ended: bool) -> str:
     )
     if errors:
         return "%s: %s" % (text, errors[0])
-    said = folder.log_lines(engine_file.LOG)
-    last = [line for line in said if not line.startswith("{")][-LINES:]
+    lines = folder.log_lines(engine_file.LOG)
+    last = [line for line in lines if not line.startswith("{")][-LINES:]
     state = engine_file.read(folder)
     code = state.exit_code if state else None
     if ended and code:
@@ -166,8 +156,10 @@ def watch(folder: JobFolder) -> ProgramEnd:
         got = signal.sigtimedwait(ENDS | {signal.SIGCHLD}, PERIOD)
         if got and got.si_signo in ENDS:
             child.send_signal(signal.SIGTERM)
-        if _has_failed(folder):
-            failed_at = failed_at or time.monotonic()
+        with contextlib.suppress(MxclusterError):  # a damaged status
+            status = folder.status()
+            if status and status.has_failed:
+                failed_at = failed_at or time.monotonic()
         if failed_at and time.monotonic() - failed_at > LINGERS:
             processes.end_groups([who], each_pass=lambda: cast(None, child.poll()))
     # This node's agent waits for the exit code.
@@ -226,15 +218,6 @@ PROGRAMS = {MPI: _mpirun}
 def _in_child(parent: int) -> None:
     processes.set_pdeathsig(parent, signal.SIGTERM)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
-
-
-def _has_failed(folder: JobFolder) -> bool:
-    """Return True if this node's part of the job has failed."""
-    try:
-        status = folder.status()
-    except MxclusterError:
-        return False
-    return bool(status and status.has_failed)
 
 
 def hold(folder: JobFolder) -> ProgramEnd:

@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import time
 import zipfile
 from typing import Dict, Iterable, List, Mapping, Optional, Tuple
@@ -42,6 +43,10 @@ BEAT, CLOCK, ORDER = "beat", ".clock", "order"
 CHANGED = (
     "another program has changed this file. If the job is running, the agent repairs the file "
     "within a second, so try again. If the job has ended, read the logs in the job folder"
+)
+NO_FILE = (
+    "%s is not a regular file, so mxcluster cannot fetch the job's files: remove that path on this "
+    "node, and fetch the files with train.yml -e attach=<job>"
 )
 _variables = shapes.table(shapes.text, shapes.text, 10000)
 DRAFT = re.compile(r"\..+\.[0-9]+$")  # .status.json.1234: the draft of process 1234
@@ -406,6 +411,23 @@ class JobFolder:
             [os.stat(self.file(name)).st_mtime for name in files if os.path.exists(self.file(name))]
             or [0.0]
         )
+
+
+def open_regular(path: str) -> int:
+    """Return a descriptor of the regular file `path`, to read it.
+
+    Raises BadInput if `path` is a link, a socket or another special file.
+    """
+    try:  # follow no link, and do not block on a FIFO
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            raise
+        raise BadInput(NO_FILE % path) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise BadInput(NO_FILE % path)
+    return descriptor
 
 
 def private(path: str) -> int:

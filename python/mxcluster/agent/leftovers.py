@@ -4,7 +4,6 @@
 root can do these checks.
 """
 
-import os
 import time
 from typing import List
 
@@ -37,11 +36,7 @@ def _look(folder: JobFolder) -> List[str]:
     known = [processes.recorded(who) for who in status.left]
     known += [processes.recorded(part) for part in status.processes if part.pid]
     there = {who for who in known if processes.alive(who)}
-    there |= {
-        who
-        for who in processes.with_variable(runtimes.VARIABLE, folder.path)
-        if who.start_time >= agent.start_time and who.pid != os.getpid()
-    }
+    there.update(runtimes.of_folder(folder.path, agent))
     lines = []
     if processes.alive(agent):
         lines.append(

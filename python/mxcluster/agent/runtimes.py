@@ -243,6 +243,18 @@ class Containers:
 Runtime = Union[Host, Containers]
 
 
+def of_folder(path: str, agent: processes.Identity) -> List[processes.Identity]:
+    """Return the processes with the variable of the job folder `path`, without this process.
+
+    A process that is older than the job's agent got the variable from another parent.
+    """
+    return [
+        who
+        for who in processes.with_variable(VARIABLE, path)
+        if who.start_time >= agent.start_time and who.pid != os.getpid()
+    ]
+
+
 def _start(
     argv: List[str],
     environment: Mapping[str, str],

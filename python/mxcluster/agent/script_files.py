@@ -53,7 +53,7 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
                 files.append(Written(seen.st_size, -seen.st_mtime, relative))
     sizes = {file.name: file.size for file in files}
     if unwanted:
-        return Found([], _told(folder, sorted(sizes), sizes, unwanted))
+        return Found([], _about(folder, sorted(sizes), sizes, unwanted))
     most = _most(folder)
     left = min(most * MEGABYTE, max(0, room(output) - SPARE))
     names, over = [], []  # type: Tuple[List[str], List[str]]
@@ -62,14 +62,14 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
         (names if left >= 0 else over).append(file.name)
     return Found(
         names,
-        _told(
+        _about(
             folder,
             over,
             sizes,
             "above the limit collect_mb=%d or the free disk space, so copy these files by hand"
             % most,
         )
-        + _told(folder, special, {}, "not regular files"),
+        + _about(folder, special, {}, "not regular files"),
     )
 
 
@@ -127,7 +127,7 @@ def room(output: Union[str, int]) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def _told(folder: JobFolder, names: List[str], sizes: Dict[str, int], why: str) -> List[str]:
+def _about(folder: JobFolder, names: List[str], sizes: Dict[str, int], why: str) -> List[str]:
     """Return a line for each worker that has some of the files `names`, which stay on the node.
 
     `sizes`: {file name: bytes}. `why`: the reason why the files stay on the node.

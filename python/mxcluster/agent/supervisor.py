@@ -59,7 +59,6 @@ class Supervisor:
         self.lease = Lease(plan.lease)
         self.runtime = runtimes.of_plan(folder.path, plan, self.me)
         self.children: Dict[int, str] = {}  # pid of a child -> name of the process
-        self.limits = stuck_processes.limits_of(plan)
         self.observer = Observer(folder.path, plan)
         self.mute: Dict[str, float] = {}  # peer -> monotonic time of the first missing answer
         self.looked = 0.0
@@ -242,9 +241,7 @@ class Supervisor:
             finding = stuck_processes.inodes(self.folder.path)
         else:
             sights = self.sights()
-            finding = stuck_processes.examine(
-                sights, self.limits, bool(self.plan.root)
-            ) or self.examine_network(sights)
+            finding = stuck_processes.examine(sights, self.plan) or self.examine_network(sights)
         if finding:
             self.find(finding)
 
@@ -257,7 +254,7 @@ class Supervisor:
         node makes no progress. Processes send heartbeats to the scheduler only. Heartbeats
         therefore do not show that a worker has lost a server.
         """
-        seconds, now = self.limits.stopped, time.monotonic()
+        seconds, now = self.plan.heartbeat.timeout, time.monotonic()
         quiet = seconds and any(
             sight.pulse and sight.still >= seconds for sight in sights if sight.role != "scheduler"
         )
@@ -308,7 +305,9 @@ class Supervisor:
                 name = self.children[child]
                 seconds = time.monotonic() - since
                 self.find(stuck_processes.held(name, seconds, name in frozen))
-        if stuck_processes.has_waiting_worker(seen, min(WAITED, self.limits.stall / 2 or WAITED)):
+        if stuck_processes.has_waiting_worker(
+            seen, min(WAITED, self.plan.timeouts.stall / 2 or WAITED)
+        ):
             parts = self.status.parts()
             for name in self.children.values():
                 if name != RENDEZVOUS and parts[name].pid:
@@ -341,7 +340,7 @@ class Supervisor:
             state=ENDED, reason=reason, ended=time.time(), left=[who.record for who in left]
         )
         with contextlib.suppress(OSError):
-            self.tell_of_firewall()
+            self.copy_firewall_notes()
             self.folder.tidy()  # also frees space on a full disk for the last status
         for _ in range(20):  # a full disk may have space again after the end of the processes
             if self.save():
@@ -349,7 +348,7 @@ class Supervisor:
             time.sleep(0.5)
         note("ended: %s%s" % (reason, ", left: %s" % left if left else ""))
 
-    def tell_of_firewall(self) -> None:
+    def copy_firewall_notes(self) -> None:
         """Copy the notes of the job's firewall unit to the job's events, for the report."""
         texts = firewall.notes(self.plan.job)
         if texts:

@@ -96,21 +96,23 @@ class Head:
             reason, cause = self.watch(), None
         except Ended as end:
             reason, cause = end.args
-        except MxclusterError as error:
-            reason, cause = "failed", self.fault(str(error))
-        except OSError as error:
-            note(traceback.format_exc())
-            reason, cause = "failed", self.fault(of_system(error, self.folder.path))
         except Exception as error:  # no error here may leave a process behind
-            note(traceback.format_exc())
-            reason, cause = "failed", self.fault("the head failed: %s (see batch.log)" % error)
+            reason, cause = "failed", self.fault(self.words_of(error))
         try:
             cause = self.end_nodes(reason, cause)
         except Exception as error:  # the job must get its last status
-            note(traceback.format_exc())
-            cause = cause or self.fault("the head failed: %s (see batch.log)" % error)
+            cause = cause or self.fault(self.words_of(error))
         self.finish(reason, cause)
         return self.status.reason == "done"
+
+    def words_of(self, error: Exception) -> str:
+        """Return the cause of the job's end. The traceback of a foreign error goes to batch.log."""
+        if isinstance(error, MxclusterError):
+            return str(error)
+        note(traceback.format_exc())
+        if isinstance(error, OSError):
+            return of_system(error, self.folder.path)
+        return "the head failed: %s (see batch.log)" % error
 
     def start(self) -> None:
         """Start the programs on the nodes, make the plan, and start the agents."""
