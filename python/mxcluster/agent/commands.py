@@ -211,7 +211,7 @@ def look(
     roots = [processes.recorded(part) for part in known.processes if part.pid]
     roots += runtimes.of_folder(folder.path, processes.recorded(known.agent))
     left = processes.end_groups(roots) if tidy else processes.family(roots)
-    when = folder.last_sign_of_life([part.name for part in known.processes])
+    when = folder.last_sign_of_life()
     cause = known.first_failure
     if reason == "failed" and cause is None:
         cause = failures.of_agent(known.host, kind, when=when, log=folder.log_lines("agent"))

@@ -338,10 +338,7 @@ class JobFolder:
 
     def lease_mtime(self) -> Optional[float]:
         """Return the time of the last lease renewal (unix seconds), None without a lease file."""
-        try:
-            return os.stat(self.file(LEASE)).st_mtime
-        except OSError:
-            return None
+        return _mtime(self.file(LEASE))
 
     def write_env(
         self, process: PlannedProcess, environment: Dict[str, str], secret: Iterable[str] = ()
@@ -401,16 +398,14 @@ class JobFolder:
                 found[name] = found.get(name, Latest()).replaced(**{event.KIND: event})
         return found
 
-    def last_sign_of_life(self, names: List[str]) -> float:
+    def last_sign_of_life(self) -> float:
         """Return the time of the last write by the agent or a process (unix seconds).
 
-        Returns 0.0 without a file. `names`: the names of the job's processes on this node.
+        Returns 0.0 without a file.
         """
-        files = ["status.json", events.FILE, "agent.log"] + [name + ".log" for name in names]
-        return max(
-            [os.stat(self.file(name)).st_mtime for name in files if os.path.exists(self.file(name))]
-            or [0.0]
-        )
+        names = [name for name in os.listdir(self.path) if name.endswith(".log")]
+        times = [_mtime(self.file(name)) for name in ["status.json", events.FILE] + names]
+        return max(filter(None, times), default=0.0)
 
 
 def open_regular(path: str) -> int:
@@ -428,6 +423,14 @@ def open_regular(path: str) -> int:
         os.close(descriptor)
         raise BadInput(NO_FILE % path)
     return descriptor
+
+
+def _mtime(path: str) -> Optional[float]:
+    """Return the mtime of a file (unix seconds), None without the file."""
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return None
 
 
 def private(path: str) -> int:

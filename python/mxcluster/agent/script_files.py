@@ -54,7 +54,8 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
     sizes = {file.name: file.size for file in files}
     if unwanted:
         return Found([], _about(folder, sorted(sizes), sizes, unwanted))
-    most = _most(folder)
+    plan = folder.known_plan()
+    most = plan.options.collect_mb if plan else DEFAULT_MB
     left = min(most * MEGABYTE, max(0, room(output) - SPARE))
     names, over = [], []  # type: Tuple[List[str], List[str]]
     for file in sorted(files):
@@ -101,11 +102,6 @@ def _is_as_sent(path: str, size: int, sent: Optional[Tuple[int, int]]) -> bool:
 def _inner(relative: str) -> str:
     """Return NAME for `relative`, a path of the form files/worker-0/NAME in the job folder."""
     return "/".join(relative.split(os.sep)[2:])
-
-
-def _most(folder: JobFolder) -> int:
-    plan = folder.known_plan()
-    return plan.options.collect_mb if plan else DEFAULT_MB
 
 
 def _unwanted(folder: JobFolder) -> str:

@@ -232,18 +232,15 @@ class Supervisor:
             return
         self.looked = time.monotonic()
         self.kills.look(self.looked)
-        free = self.folder.free()
+        path, free, sights = self.folder.path, self.folder.free(), self.sights()
         if free < stuck_processes.LEAST_FREE:
-            finding: Optional[stuck_processes.Finding] = stuck_processes.disk(
-                self.folder.path, free
-            )
+            self.find(stuck_processes.disk(path, free))
         elif not self.folder.has_inodes():
-            finding = stuck_processes.inodes(self.folder.path)
+            self.find(stuck_processes.inodes(path))
         else:
-            sights = self.sights()
             finding = stuck_processes.examine(sights, self.plan) or self.examine_network(sights)
-        if finding:
-            self.find(finding)
+            if finding:
+                self.find(finding)
 
     def examine_network(
         self, sights: List[stuck_processes.Sight]
