@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Optional
+from typing import Iterator, Optional
 
 from mxcluster.agent import claims
 from mxcluster.agent.folder import AGENT_LOCK, JobFolder
@@ -57,7 +57,8 @@ def start(folder: JobFolder, files: Optional[Prepare] = None, signum: Optional[i
         with claims.starting(folder):
             if files is not None and claims.runs(folder):
                 return
-            os.close(_take(folder, folder.plan()))
+            with _locked(folder):
+                _check(folder, folder.plan())
         _start_agent(folder, signum)
     except BaseException:
         if has_written:
@@ -128,12 +129,9 @@ def prepare(folder: JobFolder, files: Prepare) -> bool:
     with claims.starting(folder):
         if folder.has(files):
             return False
-        lock = _lock(folder)
-        try:
+        with _locked(folder):
             check_unused(folder)
             _write(folder, files)
-        finally:
-            os.close(lock)
     return True
 
 
@@ -150,13 +148,10 @@ def forget(folder: JobFolder) -> bool:
 
 def _forget(folder: JobFolder) -> bool:
     try:
-        lock = _lock(folder)
+        with _locked(folder):
+            folder.remove()
     except (BadInput, FileNotFoundError):  # the job's agent lives, or the folder is gone
         return False
-    try:
-        folder.remove()
-    finally:
-        os.close(lock)
     return not os.path.exists(folder.path)
 
 
@@ -217,32 +212,24 @@ def run(folder: JobFolder) -> None:
     with contextlib.ExitStack() as until_started:
         plan = folder.plan()
         until_started.enter_context(claims.starting(folder))
-        lock = _take(folder, plan)
-        os.chdir(folder.path)
-        log = folder.open_log("agent")
-        os.dup2(log, 2)  # the agent's notes go to stderr; the caller sees only start and end
-        os.close(log)
 
         def ready() -> None:
             until_started.close()  # from now on other jobs see the ports and GPUs of this job
             processes.tell_systemd()
 
-        try:
+        with _locked(folder):
+            _check(folder, plan)
+            os.chdir(folder.path)
+            log = folder.open_log("agent")
+            os.dup2(log, 2)  # the agent's notes go to stderr; the caller sees only start and end
+            os.close(log)
             Supervisor(folder, plan).run(ready=ready)
-        finally:
-            os.close(lock)
 
 
-def _take(folder: JobFolder, plan: NodePlan) -> int:
-    """Return the folder's lock (see `_lock`) for a job that may start. See `start` for errors."""
-    lock = _lock(folder)
-    try:
-        check_unused(folder)
-        _claim(folder, plan)
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
+def _check(folder: JobFolder, plan: NodePlan) -> None:
+    """Check that the job of the folder may start. See `start` for the errors."""
+    check_unused(folder)
+    _claim(folder, plan)
 
 
 def check_unused(folder: JobFolder) -> None:
@@ -255,11 +242,11 @@ def check_unused(folder: JobFolder) -> None:
         )
 
 
-def _lock(folder: JobFolder) -> int:
-    """Return a descriptor that holds the folder's lock.
+@contextlib.contextmanager
+def _locked(folder: JobFolder) -> Iterator[None]:
+    """Hold the folder's lock. Raises BadInput if another agent holds the lock.
 
-    The kernel releases the lock when the last process with the descriptor ends. Raises BadInput if
-    another agent holds the lock.
+    The kernel releases the lock if this process ends.
     """
     lock = claims.open_lock(folder.file(AGENT_LOCK))
     try:
@@ -267,12 +254,13 @@ def _lock(folder: JobFolder) -> int:
     except BlockingIOError as error:
         status = folder.status()
         os.close(lock)
-        job, agent = (
-            os.path.basename(folder.path),
-            status.agent.pid if status else "not known yet",
-        )
+        job = os.path.basename(folder.path)
+        agent = status.agent.pid if status else "not known yet"
         raise BadInput(
             "another controller has started the job %s (%s, agent pid %s), and this job runs: %s"
             % (job, folder.path, agent, _instead(job))
         ) from error
-    return lock
+    try:
+        yield
+    finally:
+        os.close(lock)

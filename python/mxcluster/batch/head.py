@@ -19,7 +19,7 @@ import traceback
 from typing import Callable, Dict, Iterable, List, Optional, Type, TypeVar, cast
 
 from mxcluster import batch_systems, package
-from mxcluster.agent import batch_job, claims
+from mxcluster.agent import batch_job
 from mxcluster.agent.folder import BEAT, LEASE, ORDER, SECRET_ENV, JobFolder
 from mxcluster.agent.lease import Lease
 from mxcluster.agent.shared_folder import NONCE
@@ -432,7 +432,6 @@ def main(argv: List[str]) -> int:
     plan = folder.plan()
     if not plan.batch:
         raise BadInput("%s holds no job for a batch system" % folder.path)
-    lock = claims.open_lock(folder.file("batch.lock"))
     head = Head(folder, plan, dict(os.environ))
 
     def end(signum: int, *_: object) -> None:
@@ -440,10 +439,7 @@ def main(argv: List[str]) -> int:
 
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(signum, end)
-    try:
-        return 0 if head.run() else 1
-    finally:
-        os.close(lock)
+    return 0 if head.run() else 1
 
 
 if __name__ == "__main__":

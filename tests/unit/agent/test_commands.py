@@ -79,9 +79,7 @@ def test_a_folder_without_a_job_is_an_error(job, command):
     assert os.listdir(job.path) == [], "the command must not create files"
 
 
-@pytest.mark.parametrize(
-    "command, text", [("wait", ""), ("status", '{"state": "run'), ("stop", ""), ("prepare", "\0")]
-)
+@pytest.mark.parametrize("command, text", [("wait", ""), ("stop", '{"state": "run')])
 def test_an_altered_status_is_an_error(job, command, text):
     job.plan("sleep 300")
     with open(job.folder.file("status.json"), "w") as stream:

@@ -107,17 +107,6 @@ def test_a_node_that_cannot_import_mxnet_is_named(state, folder):
     assert ask("stop", job_dir=folder.path)["left"] == []
 
 
-def test_a_node_that_does_not_share_the_folder_is_named(state, folder, tmp_path):
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    argv = "%s -I -m mxcluster.entry --serve" % sys.executable
-    there = "sed -u s,%s,%s,g | %s" % (folder.path, elsewhere, argv)
-    replace_srun(tmp_path, 'case "$*" in *=b*) %s;; *) exec sleep 300;; esac' % there)
-    start(folder)
-    reason = end(folder)["first_failure"]["reason"]
-    assert reason.startswith("b: ") and "all nodes must share this folder" in reason
-
-
 def test_a_node_on_which_nothing_starts_is_named(state, folder, tmp_path):
     replace_srun(tmp_path, 'case "$*" in *nodelist=b*) exit 1;; *) exec sleep 300;; esac')
     start(folder)

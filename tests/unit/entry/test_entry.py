@@ -230,22 +230,6 @@ def test_the_result_is_the_answers_last_line(command, answer, result):
 
 
 @pytest.mark.parametrize(
-    "command, result",
-    [
-        ("start", {"changed": True}),
-        ("wait", {"changed": False, "status": None, "progress": {}, "ended": True}),
-        ("stop", {"changed": False, "status": None, "ran": False}),
-        ("collect", {"changed": True}),
-    ],
-)
-def test_check_mode_reports_that_the_command_did_not_run(command, result):
-    sent = request(command, job_dir="/jobs/j", output="/o")
-    assert node_program.of_check_mode(sent) == dict(
-        result, msg="check mode: mxcluster did not run the command %s" % command
-    )
-
-
-@pytest.mark.parametrize(
     "code, out, err, msg",
     [
         (

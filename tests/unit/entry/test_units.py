@@ -77,14 +77,6 @@ START = Start(user="nobody", job_dir="/jobs/j", plan=part_of())
 COLLECT = Collect(user="nobody", job_dir="/jobs/j", output="/o")
 
 
-def test_the_agents_error_comes_first():
-    told = units.why_not_started(UNIT, SAID, STATUS % ('{"error": "%s"}' % CLAIM), "")
-    assert told.splitlines() == [
-        CLAIM,
-        "(%s did not start; see `journalctl -u %s` on this node)" % (UNIT, UNIT),
-    ]
-
-
 def test_without_an_agents_error_the_last_lines_are_shown():
     told = units.why_not_started(UNIT, SAID, STATUS % "python: not found", "")
     assert (

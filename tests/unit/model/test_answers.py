@@ -9,7 +9,6 @@ from mxcluster.errors import BadInput
 from mxcluster.job import listing
 from mxcluster.job.report import statuses
 from mxcluster.model import failures, protocol
-from mxcluster.model.check_answer import RendezvousReport
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.status import Status
 from tests.plans import part_json
@@ -311,25 +310,6 @@ def test_an_invalid_check_is_refused(name, found, words):
         BadInput, match="the answer of node1 to the command check is invalid: check.%s" % words
     ):
         check("check", {"check": dict(CHECK, **{name: found})})
-
-
-def test_a_rendezvous_report_has_checked_fields():
-    report = {
-        "host": "node9",
-        "met": [{"host": "node2", "rtt": 0.1, "offset": 0.0, "more": 1}],
-        "unreachable": [],
-        "taken": [],
-        "missing": [],
-        "limits": {"open_files": 1024, "free": 1, "shm": 1},
-    }
-    assert RendezvousReport.decode(report).encode() == {
-        "met": [{"host": "node2", "rtt": 0.1, "offset": 0.0}],
-        "unreachable": [],
-        "taken": [],
-        "limits": {"open_files": 1024},
-    }
-    with pytest.raises(Wrong, match="met.0..rtt='quick'"):
-        RendezvousReport.decode(dict(report, met=[{"host": "a", "rtt": "quick", "offset": 0}]))
 
 
 @pytest.mark.parametrize("value", [deep(50), deep(5000), {"x": float("nan")}])
