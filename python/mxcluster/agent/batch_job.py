@@ -272,11 +272,11 @@ def stop(folder: JobFolder, known: Status, reason: str) -> Stopped:
     if silence(folder) is not None:
         until(lambda: look(folder, folder.status() or known, False).has_ended, ENDS, POLL)
     batch_systems.of(job.launcher).cancel(job.id)
-    there = _still_there(folder, known, ENDS)
+    remaining = _remaining_job(folder, known, ENDS)
     last = folder.status() or known
     if not last.has_ended:
-        if there:
-            raise MxclusterError(there + ". Then run stop.yml again")
+        if remaining:
+            raise MxclusterError(remaining + ". Then run stop.yml again")
         last = end(last, reason, None)
         folder.tidy()
         folder.write_status(last)
@@ -292,11 +292,11 @@ def left(folder: JobFolder, known: Status) -> List[str]:
     lines = [
         "%s: %s" % (host, line) for host, part in sorted(parts.items()) for line in part.left or []
     ]
-    there = _still_there(folder, known, LEAVES)
-    return lines + [there] if there else lines
+    remaining = _remaining_job(folder, known, LEAVES)
+    return lines + [remaining] if remaining else lines
 
 
-def _still_there(folder: JobFolder, known: Status, seconds: float) -> str:
+def _remaining_job(folder: JobFolder, known: Status, seconds: float) -> str:
     """Wait until the job has ended in the batch system. Return "" then.
 
     Return a line for the user if the batch system may still have the job after `seconds`.

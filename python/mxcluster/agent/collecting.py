@@ -37,23 +37,22 @@ def collect(request: protocol.Collect, target: Optional[int] = None) -> Collecte
     """
     folder = JobFolder(request.job_dir)
     output: Union[str, int] = request.output if target is None else target
-    found = script_files.find(folder, output)
-    names = _to_pack(folder)
-    for part in folder.parts():
-        place = os.path.relpath(part.path, folder.path)
-        names += [os.path.join(place, name) for name in _to_pack(part)]
-        of_script = script_files.find(part, output)
-        found.names.extend(os.path.join(place, name) for name in of_script.names)
-        found.behind.extend(of_script.behind)
-    names = sorted(names + found.names)
+    names, scripts, behind = [], set(), []  # type: List[str], Set[str], List[str]
+    for part in [folder] + folder.parts():
+        found = script_files.find(part, output)
+        inside = [part.file(name) for name in found.names]
+        scripts.update(os.path.relpath(path, folder.path) for path in inside)
+        behind += found.behind
+        names += [os.path.relpath(part.file(name), folder.path) for name in _to_pack(part)]
+    names = sorted([*names, *scripts])
     there, packed, problem = left(folder), 0, None
     try:
         if isinstance(output, int):
-            packed = _write(folder, names, output, set(found.names), found.behind)
+            packed = _write(folder, names, output, scripts, behind)
         else:
             draft = "%s.%d.part" % (output, os.getpid())  # two controllers can collect at once
             try:
-                packed = _write(folder, names, private(draft), set(found.names), found.behind)
+                packed = _write(folder, names, private(draft), scripts, behind)
                 os.replace(draft, output)
             finally:
                 remove(draft)
@@ -68,7 +67,7 @@ def collect(request: protocol.Collect, target: Optional[int] = None) -> Collecte
         bytes=packed,
         problem=problem,
         left=there,
-        behind=found.behind,
+        behind=behind,
     )
 
 

@@ -261,9 +261,9 @@ class Head:
             now = time.monotonic()
             for host, node in self.nodes.items():
                 is_due = not node.error or now - node.last_answer >= PERIOD
-                if not node.pending and is_due and not _is_ended(node):
+                if not node.pending and is_due and not node.has_ended:
                     node.ask(Wait(job_dir=self.job_dir(host), seconds=WAIT))
-                if node.has_ended() and node.status and node.status.has_ended:
+                if node.has_ended:
                     continue
                 cut = None if node.is_open else node.why_cut()
                 if cut:
@@ -280,7 +280,7 @@ class Head:
             ends = [
                 node.status.reason
                 for node in self.nodes.values()
-                if node.status and _is_ended(node)
+                if node.status and node.status.has_ended
             ]
             if self.lost or SHUTDOWN in ends:
                 self.await_signal()
@@ -320,7 +320,7 @@ class Head:
             exchange(self.nodes.values(), PERIOD)
             self.beat()
         for host, node in self.nodes.items():
-            known = self.signalled or host in self.cut or _is_ended(node)
+            known = self.signalled or host in self.cut or node.has_ended
             if self.plan.processes and not known:
                 since = time.time() - (time.monotonic() - node.last_valid)
                 why = "no answer to the end of the job"
@@ -420,10 +420,6 @@ def _attempt(change: Callable[[], object]) -> bool:
         note("the head cannot change a file of the job folder: %s" % error)
         return False
     return True
-
-
-def _is_ended(node: NodeChannel) -> bool:
-    return bool(node.status and node.status.has_ended)
 
 
 def main(argv: List[str]) -> int:

@@ -126,9 +126,10 @@ class NodeChannel:
         """Record the error `text`, unless the node already has an error."""
         self.error = self.error or shapes.words(text)
 
+    @property
     def has_ended(self) -> bool:
-        """Return True if the part of the job on the node has ended."""
-        return not self.is_open or bool(self.status and self.status.has_ended)
+        """True if the node has reported the end of its part of the job."""
+        return bool(self.status and self.status.has_ended)
 
     def why_cut(self) -> Optional[str]:
         """Return why the program of the channel has ended, None if the node itself may be lost.

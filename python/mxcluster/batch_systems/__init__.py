@@ -158,7 +158,10 @@ def call(argv: List[str], stdin: str = "") -> Tuple[int, str, str]:
 
 
 def ask(argv: List[str]) -> str:
-    """Run a program of the batch system, and return its stdout. MxclusterError if it fails."""
+    """Run a program of the batch system, and return its stdout.
+
+    Raises MxclusterError if the program fails.
+    """
     code, out, err = call(argv)
     if code:
         raise MxclusterError("`%s` failed: %s" % (" ".join(argv[:4]), last(err or out)))

@@ -147,11 +147,10 @@ def _settings(environment: str) -> Dict[str, str]:
 def submit(folder: str, job: str, wanted: Request, script: str) -> str:
     """Submit the shell script `script`, and return the id of the job in Grid Engine.
 
-    The output of the script goes to batch.log in `folder`. MxclusterError if Grid Engine refuses
-    the job.
+    The output of the script goes to batch.log in `folder`. Raises MxclusterError if Grid Engine
+    refuses the job.
 
-    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` its
-    wishes.
+    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` its wishes.
     """
     slots = wanted.nodes * int(_settings(wanted.environment)[RULE])
     # mxcluster's own arguments come last, and -hard ends an earlier -soft.

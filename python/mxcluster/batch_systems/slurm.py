@@ -164,11 +164,10 @@ def _partitions(output: str) -> Dict[str, List[int]]:
 def submit(folder: str, job: str, wanted: Request, script: str) -> str:
     """Submit the shell script `script`, and return the id of the job in Slurm.
 
-    The output of the script goes to batch.log in `folder`. MxclusterError if Slurm refuses
+    The output of the script goes to batch.log in `folder`. Raises MxclusterError if Slurm refuses
     the job.
 
-    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` its
-    wishes.
+    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` its wishes.
     """
     # mxcluster's own arguments come last: the last of equal options counts.
     argv = ["sbatch", *wanted.options]
