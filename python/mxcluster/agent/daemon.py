@@ -68,7 +68,7 @@ def start(folder: JobFolder, files: Optional[Prepare] = None, signum: Optional[i
 
 def start_program(
     folder: JobFolder, program: str, log_name: str, signum: Optional[int] = None
-) -> subprocess.Popen:
+) -> "subprocess.Popen[bytes]":
     """Start a program of `mxcluster.agent` in a session of its own.
 
     Args: `program` as in `agent.__main__`; `log_name` the log for its output; `signum` as for

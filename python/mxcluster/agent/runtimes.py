@@ -59,7 +59,7 @@ class Host:
         folder: str,
         log: int,
         in_child: Callable[[], None],
-    ) -> subprocess.Popen:
+    ) -> "subprocess.Popen[bytes]":
         """Start `process`, a process of the plan, as `_start` does."""
         return _start(process.command, environment, subprocess.DEVNULL, folder, log, in_child)
 
@@ -144,7 +144,7 @@ class Containers:
         folder: str,
         log: int,
         in_child: Callable[[], None],
-    ) -> subprocess.Popen:
+    ) -> "subprocess.Popen[bytes]":
         """Start the client that runs `process`, a process of the plan, as `_start` does.
 
         `contained` reads the command and the environment of the process from stdin. Stdin is a
@@ -262,7 +262,7 @@ def _start(
     folder: str,
     log: int,
     in_child: Callable[[], None],
-) -> subprocess.Popen:
+) -> "subprocess.Popen[bytes]":
     """Start `argv` in a session of its own, in the job folder `folder`.
 
     Args: `log` the descriptor for the output; `in_child` runs between fork and exec.
