@@ -76,20 +76,12 @@ _REFUSED = {
     "sbatch would not print the id of the job": "quiet:Q",
     "the submitting user owns the job": "gid uid",
 }
+_OPTIONS = [
+    (option.partition(":"), why) for why, options in _REFUSED.items() for option in options.split()
+]
 # {long option: reason}, sorted, as a part of a name may fit several options; {letter: reason}.
-_LONG = dict(
-    sorted(
-        (option.partition(":")[0], why)
-        for why, options in _REFUSED.items()
-        for option in options.split()
-    )
-)
-_SHORT = {
-    option.partition(":")[2]: why
-    for why, options in _REFUSED.items()
-    for option in options.split()
-    if ":" in option
-}
+_LONG = dict(sorted((name, why) for (name, _, _), why in _OPTIONS))
+_SHORT = {letter: why for (_, _, letter), why in _OPTIONS if letter}
 # Options of sbatch that take no value in the next word.
 _FLAGS = (
     "contiguous,exclusive,get-user-env,help,hold,ignore-pbs,nice,no-bell,no-kill,no-requeue,"

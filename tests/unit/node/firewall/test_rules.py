@@ -108,16 +108,6 @@ def test_missing_chains_and_tables_are_named():
     assert nft.missing(alone, nft.parse(RULESET)) == []
 
 
-def test_remaining_rules_are_named():
-    found = nft.parse(RULESET)
-    assert nft.left("job-1", found) == [
-        "the firewall still has the table ip %s: delete this table with nft" % OWN,
-        "the firewall still has the rule `inet filter input ip saddr 10.0.0.1 ip daddr 10.0.0.2 "
-        "tcp dport 9091`: delete this rule with nft",
-    ]
-    assert nft.left("other", found) == []
-
-
 LISTED = """-P INPUT DROP
 -N INPUT_direct
 -N %s
