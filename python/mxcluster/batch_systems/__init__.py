@@ -11,11 +11,10 @@ import os
 import pkgutil
 import re
 import shutil
-import subprocess
 import types
 from typing import List, Mapping, NamedTuple, Sequence, Tuple
 
-from mxcluster import exit_codes
+from mxcluster import calls, exit_codes
 from mxcluster.errors import MxclusterError, shown
 
 
@@ -80,7 +79,6 @@ OWN_FOLDER = "the job runs in its job folder"
 OWN_RESTARTS = "max_restarts sets the number of restarts"
 OWN_SCRIPT = "mxcluster submits its own script"
 
-NOT_FOUND = 127  # as in shells
 PATIENCE = 30.0  # timeout for one answer of a batch system, in seconds
 
 
@@ -135,26 +133,8 @@ def problem(launcher: str, wanted: Request) -> str:
 
 
 def call(argv: List[str], stdin: str = "") -> Tuple[int, str, str]:
-    """Run a program of the batch system, and return (exit status, stdout, stderr).
-
-    The exit status is NOT_FOUND if the program is missing or runs longer than PATIENCE.
-    """
-    try:
-        done = subprocess.run(
-            argv,
-            input=stdin.encode(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            timeout=PATIENCE,
-            env=dict(os.environ, LC_ALL="C"),
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return NOT_FOUND, "", str(getattr(error, "strerror", None) or error)
-    return (
-        done.returncode,
-        done.stdout.decode(errors="replace"),
-        done.stderr.decode(errors="replace"),
-    )
+    """Run a program of the batch system within PATIENCE, and return as `calls.call` does."""
+    return calls.call(argv, stdin, PATIENCE, dict(os.environ, LC_ALL="C"))
 
 
 def ask(argv: List[str]) -> str:

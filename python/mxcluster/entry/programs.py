@@ -14,7 +14,7 @@ from mxcluster.model.protocol import RecordNode, Request
 from mxcluster.node import json_cli, processes, training_user
 
 # File descriptors for the answer of this process. Child processes close these descriptors.
-ANSWERS = []  # type: List[int]
+ANSWERS: List[int] = []
 
 
 def answer_of(request: Request, target: Optional[int] = None) -> Answer:
@@ -102,22 +102,4 @@ def _checked(request: Request, found: object, code: int) -> Answer:
         if isinstance(found, dict) and "error" in found
         else "the command %s ended with status %d and without an answer: check the training user's "
         "processes on this node, and run the playbook again" % (request.KIND, code)
-    )
-
-
-def call(argv: List[str]) -> Tuple[int, str, str]:
-    """Run the system program `argv`, and return (exit status, stdout, stderr).
-
-    If the program does not start, the exit status is 127, and stderr has the reason.
-    """
-    try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
-        )
-    except OSError as error:
-        return 127, "", "cannot run `%s` on this node: %s" % (argv[0], error.strerror)
-    return (
-        done.returncode,
-        done.stdout.decode(errors="replace"),
-        done.stderr.decode(errors="replace"),
     )

@@ -10,6 +10,7 @@ import tempfile
 import time
 from typing import Iterator, List, Optional, Set, cast
 
+from mxcluster import calls
 from mxcluster.entry import programs
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.file_io import replace
@@ -70,16 +71,16 @@ def start(request: Start, unit: str) -> AgentStarted:
     programs.commands()  # one import here serves both child processes
     programs.answer_of(request.turned_into(Prepare))
     # Reset failed units of earlier jobs: the agent and the controller were killed together.
-    programs.call(["systemctl", "reset-failed", "mxcluster-agent@*", "mxcluster-firewall@*"])
+    calls.call(["systemctl", "reset-failed", "mxcluster-agent@*", "mxcluster-firewall@*"])
     write_wish(request.plan, pwd.getpwnam(request.user).pw_uid)
-    code, out, err = programs.call(["systemctl", "start", unit])
+    code, out, err = calls.call(["systemctl", "start", unit])
     if code != 0:
-        state = programs.call(
+        state = calls.call(
             ["systemctl", "status", "--no-pager", "--full", "--output=cat", "--lines=30", unit]
         )[1]
         # Read agent.log as the training user: for root, a link of that name could expose any file.
         path = os.path.join(request.job_dir, "agent.log")
-        log = programs.call(["runuser", "-u", request.user, "--", "tail", "-n", "15", path])[1]
+        log = calls.call(["runuser", "-u", request.user, "--", "tail", "-n", "15", path])[1]
         # Remove the prepared job, and secrets that the agent left unread.
         with contextlib.suppress(MxclusterError):  # the error of the start is raised below
             programs.answer_of(request.turned_into(Stop))
@@ -132,7 +133,7 @@ def jobs_with_units(request: Request) -> Optional[List[str]]:
     if os.geteuid() != 0 or not request.user or not os.path.isdir("/run/systemd/system"):
         return None
     options = "--all --plain --no-legend --full".split()
-    _, out, _ = programs.call(["systemctl", "list-units", *options, "mxcluster-agent@*"])
+    _, out, _ = calls.call(["systemctl", "list-units", *options, "mxcluster-agent@*"])
     rows = [line.split() for line in out.splitlines()]
     found = [
         re.match(r"mxcluster-agent@(.+)\.service$", row[0])
@@ -153,7 +154,7 @@ def untrue_end(request: Collect, unit: str) -> Optional[str]:
         return None
     deadline = time.monotonic() + UNIT_ENDS
     while True:
-        _, out, _ = programs.call(["systemctl", "show", "-p", "ActiveState", "-p", "Result", unit])
+        _, out, _ = calls.call(["systemctl", "show", "-p", "ActiveState", "-p", "Result", unit])
         shown = dict(line.partition("=")[::2] for line in out.splitlines())
         state = shown.get("ActiveState", "")
         if state not in LIVES:
@@ -258,9 +259,9 @@ def settle(request: OfJob, unit: str) -> List[str]:
     and rules.
     """
     both = [unit, unit.replace("mxcluster-agent@", "mxcluster-firewall@")]
-    programs.call(["systemctl", "stop"] + both)
-    programs.call(["systemctl", "reset-failed"] + both)
-    states = programs.call(["systemctl", "is-active"] + both)[1].split()
+    calls.call(["systemctl", "stop"] + both)
+    calls.call(["systemctl", "reset-failed"] + both)
+    states = calls.call(["systemctl", "is-active"] + both)[1].split()
     lines = [
         "the unit %s on this node is still %s: run stop.yml again for this job, or reboot the node"
         % (name, state)
