@@ -39,7 +39,6 @@ from mxcluster.model.plan import NodePlan, Plan
 from mxcluster.model.protocol import Look, RecordNode, Request, SharedFolder, Start, Stop, Wait
 from mxcluster.model.status import RUNNING, Status
 from mxcluster.model.submission import Submission
-from mxcluster.node import processes
 
 A = TypeVar("A", bound=Answer)
 
@@ -75,10 +74,8 @@ class Head:
         self.signalled = 0  # the number of the signal that ends the job, 0 without a signal
         self.beaten = 0.0
         self.saved: Optional[Status] = None
-        me = processes.identity(os.getpid())
-        assert me  # this process runs
         known = folder.status()
-        self.status = batch_job.status_of(plan, self.number).replaced(agent=me.record)
+        self.status = batch_job.status_of(plan, self.number)
         self.status = self.status.replaced(started=known.started if known else self.status.started)
         self.in_batch(phase="starts")
 

@@ -154,6 +154,19 @@ def last(text: str) -> str:
     return lines[-1] if lines else "no reason was given"
 
 
+def number_of(launcher: str, argv: List[str], script: str, end: str) -> str:
+    """Submit the shell script `script` with `argv`, and return the id of the job.
+
+    Raises MxclusterError if the batch system refuses the job. Args: `launcher` its name; `end` the
+    sign after the id in the last line of the output.
+    """
+    code, out, err = call(argv, stdin=script)
+    number = last(out).split(end)[0]
+    if code or not number.isdigit():
+        raise MxclusterError("%s refuses the job: %s" % (facts(launcher).title, last(err or out)))
+    return number
+
+
 def head_killed(signum: int) -> State:
     """Return the State of a job that has ended because the signal `signum` has ended its head."""
     why = (

@@ -21,6 +21,7 @@ from mxcluster.batch_systems import (
     head_killed,
     job_name,
     last,
+    number_of,
     seconds,
 )
 from mxcluster.errors import MxclusterError, did_you_mean
@@ -160,11 +161,7 @@ def submit(folder: str, job: str, wanted: Request, script: str) -> str:
     argv += ["-q", wanted.queue] if wanted.queue else []
     argv += ["-l", "h_rt=%d" % seconds(wanted.time)] if wanted.time else []
     argv += ["-l", wanted.gres] if wanted.gres else []
-    code, out, err = call(argv, stdin=script)
-    number = last(out).split(".")[0]
-    if code or not number.isdigit():
-        raise MxclusterError("Grid Engine refuses the job: %s" % last(err or out))
-    return number
+    return number_of("sge", argv, script, ".")
 
 
 def state(number: str) -> State:

@@ -19,10 +19,10 @@ from mxcluster.batch_systems import (
     call,
     head_killed,
     job_name,
-    last,
+    number_of,
     seconds,
 )
-from mxcluster.errors import MxclusterError, did_you_mean
+from mxcluster.errors import did_you_mean
 
 FACTS = Facts(
     title="Slurm",
@@ -170,11 +170,7 @@ def submit(folder: str, job: str, wanted: Request, script: str) -> str:
     if wanted.time:
         argv.append("--time=%d" % -(-seconds(wanted.time) // 60))
     argv += ["--gres=" + wanted.gres] * bool(wanted.gres)
-    code, out, err = call(argv, stdin=script)
-    number = last(out).split(";")[0]
-    if code or not number.isdigit():
-        raise MxclusterError("Slurm refuses the job: %s" % last(err or out))
-    return number
+    return number_of("slurm", argv, script, ";")
 
 
 def state(number: str) -> State:
