@@ -13,13 +13,13 @@ from mxcluster.model.check_answer import Checked
 from mxcluster.model.checkpoint import Offer
 from mxcluster.model.events import Latest
 from mxcluster.model.node_record import NodeFacts
+from mxcluster.model.plan import free_json
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
     Wrong,
     each,
     flag,
     ipv4,
-    is_json,
     json_of,
     matching,
     one_of,
@@ -36,17 +36,10 @@ from mxcluster.model.status import MOST_PROCESSES, RUNNING, LatestPulse, Status
 A = TypeVar("A", bound="Answer")
 S = TypeVar("S", bound="AnswerWithStatus")
 
-LEVELS = 12  # most levels of a plan
 MOST_JOBS = 5000
 _digits = matching(r"[0-9]{1,6}", "a number")
 _lines = each(words)
 _progress = table(names.process, record(Latest), MOST_PROCESSES)
-
-
-def _plan(value: object) -> object:
-    if not is_json(value, LEVELS):
-        raise Wrong("JSON of at most %d levels" % LEVELS, value)
-    return value
 
 
 class Answer(Record):
@@ -188,7 +181,7 @@ class Logs(Answer):
 class WholePlan(Answer):
     """The plan of a whole job. `listing.adopt` checks its fields."""
 
-    plan: object = field(_plan)
+    plan: object = field(free_json)
 
 
 class PieceOfFile(Answer):
