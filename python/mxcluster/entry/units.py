@@ -21,7 +21,6 @@ from mxcluster.model.status import Status as JobStatus
 from mxcluster.node import firewall, processes
 
 TEMPLATE = "/etc/systemd/system/mxcluster-agent@.service"
-WISHES = "/run/mxcluster"
 PATIENCE = 2.0  # seconds until a process outside of the units counts
 UNIT_ENDS = 10  # seconds to wait for the end of a unit
 LIVES = ("active", "activating", "deactivating", "reloading")  # states of a unit with processes
@@ -72,7 +71,7 @@ def start(request: Start, unit: str) -> AgentStarted:
     programs.answer_of(request.turned_into(Prepare))
     # Reset failed units of earlier jobs: the agent and the controller were killed together.
     calls.call(["systemctl", "reset-failed", "mxcluster-agent@*", "mxcluster-firewall@*"])
-    write_wish(request.plan, pwd.getpwnam(request.user).pw_uid)
+    write_firewall_request(request.plan, pwd.getpwnam(request.user).pw_uid)
     code, out, err = calls.call(["systemctl", "start", unit])
     if code != 0:
         state = calls.call(
@@ -268,9 +267,8 @@ def settle(request: OfJob, unit: str) -> List[str]:
         for name, state in zip(both, states)
         if state not in ("inactive", "unknown")
     ]
-    wish = os.path.join(WISHES, request.job_id + ".json")
     try:
-        return lines + firewall.close(wish)
+        return lines + firewall.close(os.path.join(firewall.FOLDER, request.job_id + ".json"))
     except Exception as error:  # no error here may prevent the end of the job
         return lines + [
             "cannot remove the firewall rules of the job in %s (%s: %s): run stop.yml again for "
@@ -302,15 +300,15 @@ def why_open(request: Request) -> str:
         )
 
 
-def write_wish(plan: NodePlan, uid: int) -> None:
+def write_firewall_request(plan: NodePlan, uid: int) -> None:
     """Write the firewall request of the plan, if any, to a file that only root can change.
 
     `plan`: the node's part of the plan. `uid`: the uid of the training user.
     """
-    os.makedirs(WISHES, exist_ok=True)
-    os.chmod(WISHES, 0o755)  # under any umask: agents read the firewall's notes there
+    os.makedirs(firewall.FOLDER, exist_ok=True)
+    os.chmod(firewall.FOLDER, 0o755)  # under any umask: agents read the firewall's notes there
     if plan.firewall:
-        path = os.path.join(WISHES, plan.firewall.job + ".json")
+        path = os.path.join(firewall.FOLDER, plan.firewall.job + ".json")
         replace(path, json.dumps(plan.firewall.replaced(uid=uid).encode()))
 
 

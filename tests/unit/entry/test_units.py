@@ -93,7 +93,7 @@ def test_without_an_agents_error_the_last_lines_are_shown():
 def test_a_failed_start_reports_the_agents_error(monkeypatch):
     commands = []
     monkeypatch.setattr(units.programs, "answer_of", lambda given: commands.append(given.KIND))
-    monkeypatch.setattr(units, "write_wish", lambda *given: None)
+    monkeypatch.setattr(units, "write_firewall_request", lambda *given: None)
     monkeypatch.setattr(units, "settle", lambda *given: commands.append("settled") or [])
     monkeypatch.setattr(
         units.calls,
@@ -117,10 +117,10 @@ def test_root_starts_no_job_without_its_plan():
 
 def test_the_firewall_gets_the_training_users_uid(monkeypatch, tmp_path):
     """A job's ports are open to its nodes only, and on each node to the training user only."""
-    monkeypatch.setattr(units, "WISHES", str(tmp_path / "wishes"))
+    monkeypatch.setattr(units.firewall, "FOLDER", str(tmp_path / "requests"))
     wanted = {"job": "j", "address": "10.0.0.2", "interface": "eth1", "ports": [9091], "peers": {}}
-    units.write_wish(part_of(job="j", firewall=wanted), 1234)
-    assert json.loads((tmp_path / "wishes" / "j.json").read_text()) == dict(wanted, uid=1234)
+    units.write_firewall_request(part_of(job="j", firewall=wanted), 1234)
+    assert json.loads((tmp_path / "requests" / "j.json").read_text()) == dict(wanted, uid=1234)
 
 
 @pytest.mark.parametrize(
