@@ -3,12 +3,12 @@
 import json
 
 import pytest
-from tests.unit.job.test_checkpoints import save
 
 from mxcluster import exit_codes
 from mxcluster.job import restarts
 from tests.unit import statuses
 from tests.unit.job.report.fake_run import make_plan
+from tests.unit.test_checkpoints import save
 
 
 def failed(code, reason=None, host="node1", nodes=None, **more):

@@ -672,7 +672,7 @@ def test_checkpoints_are_fetched_between_two_waits(monkeypatch, tmp_path):
     """The controller asks for pieces, and tells the module only the name of the last checkpoint."""
     import base64
 
-    from tests.unit.job.test_checkpoints import save
+    from tests.unit.test_checkpoints import save
 
     there, here = tmp_path / "node", tmp_path / "runs" / "j" / "checkpoints"
     there.mkdir()
@@ -704,7 +704,7 @@ def test_checkpoints_are_fetched_between_two_waits(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("trouble", [LOST, SUDO])
 def test_a_piece_lost_with_its_connection_does_not_end_the_job(monkeypatch, tmp_path, trouble):
-    from tests.unit.job.test_checkpoints import save
+    from tests.unit.test_checkpoints import save
 
     there = tmp_path / "node"
     there.mkdir()

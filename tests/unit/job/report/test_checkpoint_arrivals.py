@@ -5,7 +5,7 @@ import json
 import os
 
 import pytest
-from tests.unit.job.test_checkpoints import save
+from tests.unit.test_checkpoints import save
 
 from mxcluster import checkpoints
 from mxcluster.agent import checkpoint_transfer
