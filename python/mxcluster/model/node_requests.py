@@ -78,6 +78,8 @@ class LookRequest(Arguments):
     """A new job id."""
     files: Sequence[str] = field(each(text), default=[])
     """Paths that must be readable."""
+    data_dir: str = field(text, default="")
+    """The knob, for root: jobs in units have folders of their own in the place of some folders."""
     python: Optional[str] = field(optional(text), default=None)
     """The path of the Python."""
     package: Optional[str] = field(optional(text), default=None)
@@ -87,16 +89,14 @@ class LookRequest(Arguments):
     """{folder: needed bytes}."""
     open_files: int = field(whole(), default=0)
     """The number of files that a process opens."""
+    engine: Optional[str] = field(optional(text), default=None)
+    """The engine of the launcher, which starts the agent outside of a unit."""
     mpi: Optional[MpiRequest] = field(optional(record(MpiRequest)), default=None)
     container: Optional[Container] = field(optional(record(Container)), default=None)
     cuda: Optional[str] = field(optional(text), default=None)
     """The folder of CUDA."""
     batch: Optional[BatchRequest] = field(optional(record(BatchRequest)), default=None)
     """Of a submit host."""
-    data_dir: str = field(text, default="")
-    """The folder of the knob data_dir."""
-    engine: str = field(text, default="")
-    """The engine that starts the agents, such as mpirun."""
 
 
 def _facts(value: object) -> NodeFacts:

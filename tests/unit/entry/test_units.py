@@ -16,16 +16,13 @@ import pytest
 
 from mxcluster.entry import units
 from mxcluster.errors import BadInput, MxclusterError
-from mxcluster.job.plan.look import look
 from mxcluster.model.answers import Progress
-from mxcluster.model.host_variables import HostVariables
-from mxcluster.model.node_record import NodeRecord
-from mxcluster.model.node_requests import CollectRequest
+from mxcluster.model.node_requests import CollectRequest, LookRequest
 from mxcluster.model.protocol import Collect, Jobs, Look, Start
 from mxcluster.model.status import Process, Status
 from mxcluster.node import processes
 from tests import needs
-from tests.plans import part_of, plan_with
+from tests.plans import part_of
 from tests.waiting import until
 
 UNIT = "mxcluster-agent@j.service"
@@ -289,9 +286,6 @@ def test_root_lists_the_running_jobs(monkeypatch):
 def test_a_job_outside_of_a_unit_sees_every_folder(monkeypatch):
     """A unit has its own /tmp. An engine of the site starts the agent outside of a unit."""
     monkeypatch.setattr(units, "has_units", lambda asked: True)
-    plan = plan_with(options={"data_dir": "/tmp/data"}, nodes={"node1": {}})
-    record = NodeRecord(host="node1", job_dir="/jobs", data_dir="/data")
-    wanted = look(plan, "node1", record, HostVariables(), "mxcluster.zip")
-    assert "data_dir=/tmp/data is hidden" in units.hidden(Look(arguments=wanted))[0]
-    wanted = look(plan.replaced(launcher="mpi"), "node1", record, HostVariables(), "mxcluster.zip")
-    assert units.hidden(Look(arguments=wanted)) == []
+    needs = LookRequest(data_dir="/tmp/data", engine="")
+    assert "/tmp/data" in units.hidden(Look(arguments=needs))[0]
+    assert units.hidden(Look(arguments=needs.replaced(engine="mpirun"))) == []

@@ -63,12 +63,12 @@ def test_a_look_has_the_ports_gpus_and_files_of_a_nodes_processes(plan):
         "all_gpus": {"record": 0, "bus": 0},
         "versions": {"fingerprints": {}},
         "files": ["/data/digits.npz"],
+        "data_dir": "",
+        "engine": "",
         "python": "/env/bin/python",
         "package": package.archive()[0],
         "open_files": look.LEAST_OPEN_FILES,
         "free": {"/jobs/a": look.LEAST_DISK, "/dev/shm": look.LEAST_SHM},
-        "data_dir": "",
-        "engine": "",
     }
     contained = plan(kv="dist_sync", runtime="docker", job_id="two")
     assert contained.looks["a"].container == contained.plan.container

@@ -5,7 +5,6 @@ import json
 import os
 
 import pytest
-from tests.unit.test_checkpoints import save
 
 from mxcluster import checkpoints
 from mxcluster.agent import checkpoint_transfer
@@ -14,6 +13,7 @@ from mxcluster.job.report import checkpoint_arrivals
 from mxcluster.model.checkpoint import Offer
 from mxcluster.model.protocol import Piece
 from tests.plans import part_json
+from tests.unit.test_checkpoints import save
 
 PLAN = {"options": {"network": "mlp"}}
 
