@@ -16,12 +16,12 @@ import time
 from typing import Iterator, Optional
 
 from mxcluster.agent import claims
-from mxcluster.agent.folder import AGENT_LOCK, JobFolder
+from mxcluster.agent.folder import AGENT_LOCK, JobFolder, readable
 from mxcluster.agent.supervisor import SIGNALS, Supervisor
 from mxcluster.errors import BadInput, MxclusterError, of_system
 from mxcluster.model.plan import NodePlan
 from mxcluster.model.protocol import Prepare
-from mxcluster.node import processes
+from mxcluster.node import json_cli, processes
 
 # Seconds until an agent must have started its processes, as in the unit. The agent may wait for the
 # start of another job.
@@ -59,14 +59,14 @@ def start(folder: JobFolder, files: Optional[Prepare] = None, signum: Optional[i
                 return
             with _locked(folder):
                 _check(folder, folder.plan())
-        _start_agent(folder, signum)
+        _start_program(folder, signum)
     except BaseException:
         if has_written:
             _forget(folder)
         raise
 
 
-def start_program(
+def spawn(
     folder: JobFolder, program: str, log_name: str, signum: Optional[int] = None
 ) -> "subprocess.Popen[bytes]":
     """Start a program of `mxcluster.agent` in a session of its own.
@@ -95,28 +95,34 @@ def start_program(
         os.close(log)
 
 
-def _start_agent(folder: JobFolder, signum: Optional[int]) -> None:
+def _start_program(folder: JobFolder, signum: Optional[int]) -> None:
     """Start `run`, and wait for the first status.json. See `start`."""
-    agent = start_program(folder, "run", "agent", signum)
-    deadline = time.monotonic() + TIMEOUT
-    while True:
-        has_ended = agent.poll() is not None  # before the look, so that the look sees every end
-        status = folder.status()
-        cause = status.first_failure if status else None
-        if status and (cause is None or cause.role != "agent"):
-            agent.returncode = 0  # Popen must not warn of a process that outlives its parent
-            return
-        if has_ended or time.monotonic() > deadline:
-            agent.kill()
-            agent.wait()
-            lines = folder.log_lines("agent")
-            lines += [cause.reason] if cause else []  # on a full disk the log lacks it
-            raise MxclusterError(
-                "the agent did not start. Correct the error in the log below, and run the playbook "
-                "again. The end of %s:\n%s"
-                % (folder.file("agent.log"), "\n".join(lines or ["(nothing)"]))
-            )
-        time.sleep(0.02)
+    path = folder.file("agent.log")
+    # Open it before the start: the agent removes the folder of a refused job.
+    with open(os.open(path, os.O_RDONLY | os.O_CREAT, 0o644), "rb") as log:
+        agent = spawn(folder, "run", "agent", signum)
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            has_ended = agent.poll() is not None  # before the look, so that it sees every end
+            status = folder.status()
+            cause = status.first_failure if status else None
+            if status and (cause is None or cause.role != "agent"):
+                agent.returncode = 0  # Popen must not warn of a process that outlives its parent
+                return
+            if has_ended or time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        agent.kill()
+        agent.wait()
+        lines = readable(log.read())
+    error = json_cli.error_in(lines)  # the agent's own error
+    lines += [cause.reason] if cause else []  # on a full disk the log lacks it
+    raise MxclusterError(
+        error
+        or "the agent did not start. Correct the error in the log below, and run the playbook "
+        "again. The end of %s:\n%s"
+        % (path, "\n".join(lines or ["(nothing)"]))
+    )
 
 
 def prepare(folder: JobFolder, files: Prepare) -> bool:

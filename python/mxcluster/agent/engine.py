@@ -63,7 +63,7 @@ def launch(request: protocol.Launch) -> JobStarted:
     hosts = set(folder.whole_plan().nodes)
     state = engine_file.read(folder)
     if state is None:
-        child = daemon.start_program(folder, "watch", engine_file.LOG)
+        child = daemon.spawn(folder, "watch", engine_file.LOG)
         watcher = cast(processes.Identity, processes.identity(child.pid))
     else:
         child, watcher = None, processes.recorded(state.watcher)

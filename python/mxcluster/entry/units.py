@@ -12,13 +12,13 @@ from typing import Iterator, List, Optional, Set, cast
 
 from mxcluster import calls
 from mxcluster.entry import programs
-from mxcluster.errors import DAMAGED, BadInput, MxclusterError
+from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.file_io import replace
 from mxcluster.model.answers import AgentStarted, Collected, Progress
 from mxcluster.model.plan import NodePlan
 from mxcluster.model.protocol import Collect, Look, OfJob, Prepare, Request, Start, Status, Stop
 from mxcluster.model.status import Status as JobStatus
-from mxcluster.node import firewall, processes
+from mxcluster.node import firewall, json_cli, processes
 
 TEMPLATE = "/etc/systemd/system/mxcluster-agent@.service"
 PATIENCE = 2.0  # seconds until a process outside of the units counts
@@ -101,18 +101,9 @@ def why_not_started(unit: str, error: str, state: str, log: str) -> str:
     `error`: the error of `systemctl start`. `state`: the output of `systemctl status`. `log`: the
     end of agent.log.
     """
-    errors = []
-    for line in state.splitlines() + log.splitlines():
-        try:  # an error from `mxcluster.node.json_cli`: {"error": "..."}
-            errors.append(json.loads(line)["error"])
-        except DAMAGED:
-            continue
-    if errors:
-        return "%s\n(%s did not start; see `journalctl -u %s` on this node)" % (
-            errors[-1],
-            unit,
-            unit,
-        )
+    reason = json_cli.error_in(state.splitlines() + log.splitlines())
+    if reason is not None:
+        return "%s\n(%s did not start; see `journalctl -u %s` on this node)" % (reason, unit, unit)
     last = [line for line in (log.strip() or state.strip()).splitlines() if line.strip()][-5:]
     return "\n".join(
         [

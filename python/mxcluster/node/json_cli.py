@@ -3,12 +3,13 @@
 The exit status is 0. On an error the object is {"error": text}, and the exit status is 1.
 """
 
+import contextlib
 import json
 import sys
 import traceback
-from typing import Callable, Tuple
+from typing import Callable, Optional, Sequence, Tuple
 
-from mxcluster.errors import MxclusterError, of_system
+from mxcluster.errors import DAMAGED, MxclusterError, of_system
 
 
 def of(run: Callable[[], dict]) -> Tuple[dict, int]:
@@ -38,6 +39,17 @@ def tell(answer: dict) -> None:
     """
     sys.stdout.write(json.dumps(answer) + "\n")
     sys.stdout.flush()
+
+
+def error_in(lines: Sequence[str]) -> Optional[str]:
+    """Return the last error that a program has printed (see `of`), None without one.
+
+    `lines`: the lines of its output, among which may be lines of other programs.
+    """
+    for line in reversed(lines):
+        with contextlib.suppress(*DAMAGED):
+            return str(json.loads(line)["error"])
+    return None
 
 
 def give(run: Callable[[], dict]) -> int:

@@ -5,9 +5,9 @@ import os
 
 import pytest
 
-from mxcluster.agent import claims, commands, jobs
+from mxcluster.agent import claims, commands, daemon, jobs
 from mxcluster.agent.folder import JobFolder
-from mxcluster.errors import BadInput
+from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.status import Process, Status
 from mxcluster.node import probe, processes
@@ -142,6 +142,20 @@ def test_a_port_or_gpu_conflict_names_the_other_job_and_leaves_no_folder(node, p
     )
     assert not (node.path / "two").exists()
     assert node.start(part("three", 9504, [0]))[0] == 0
+
+
+def test_a_conflict_that_only_the_agent_sees_is_named(node, monkeypatch):
+    """Another job takes the port between the check of the command and the check of the agent."""
+    start_program = daemon._start_program
+
+    def after_another_job(folder, signum):
+        assert node.start(part("one", 9508))[0] == 0
+        start_program(folder, signum)
+
+    monkeypatch.setattr(daemon, "_start_program", after_another_job)
+    with pytest.raises(MxclusterError, match="^port 9508 on 127.0.0.1 is held by the job one"):
+        ask("start", job_dir=str(node.path / "two"), plan=part("two", 9508))
+    assert not (node.path / "two").exists()
 
 
 def test_one_of_many_simultaneous_starts_gets_the_port(node):
