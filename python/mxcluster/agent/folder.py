@@ -15,7 +15,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
 from mxcluster import events, seal
 from mxcluster.agent.kept_files import Mark, mark
-from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.file_io import read_json
 from mxcluster.model import shapes
 from mxcluster.model.events import Event, Latest, Start
@@ -174,9 +174,18 @@ class JobFolder:
             self.forget_secret_env()
 
     def read_secret_env(self) -> Dict[str, str]:
-        """Return {variable: value} from `secret_env.json`. Raises OSError without the file."""
-        with open(self.file(SECRET_ENV), encoding="utf-8") as stream:
-            return _variables(json.load(stream))
+        """Return {variable: value} from `secret_env.json`.
+
+        Raises OSError without the file, and BadInput, without the content, for a damaged file.
+        """
+        path = self.file(SECRET_ENV)
+        try:
+            with open(path, encoding="utf-8") as stream:
+                return _variables(json.load(stream))
+        except DAMAGED:
+            raise BadInput(
+                "%s is damaged: run train.yml again, which writes this file" % path
+            ) from None
 
     def forget_secret_env(self) -> None:
         """Delete `secret_env.json`, if the file exists.
