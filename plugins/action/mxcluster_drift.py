@@ -20,6 +20,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job.verdict_text import printable
 from mxcluster.model import protocol
 from mxcluster.model.node_record import NodeFacts
+from mxcluster.model.node_requests import RecordRequest
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import table
 
@@ -213,7 +214,7 @@ class ActionModule(NodeTask):
             return found.get("msg")
         path = os.path.join(given.records_dir, task_vars["inventory_hostname"] + ".json")
         before = node_records.of_file(path) or NodeFacts()
-        request = protocol.RecordNode(user=given.user, arguments={"known": before.encode()})
+        request = protocol.RecordNode(user=given.user, arguments=RecordRequest(known=before))
         answer = self.ask(given.python, request, task_vars)
         if answer.get("failed") or not isinstance(answer.get("record"), dict):
             return answer.get("msg") or "the node has returned no node record"

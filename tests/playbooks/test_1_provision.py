@@ -151,7 +151,7 @@ def test_a_node_that_tells_what_cannot_be_is_refused_by_name(project, tmp_path):
         '/bin/python"' in text and '"schema": 2' in text for text in records.values()
     )
     programs = project.path / ".state" / "local" / "env" / "bin"
-    (tmp_path / "hostile.json").write_text(json.dumps(HOSTILE))
+    (tmp_path / "hostile.json").write_text(json.dumps({"record": HOSTILE}))
     python, real = programs / "python", programs / "python.real"
     python.rename(real)
     try:

@@ -13,9 +13,10 @@ from typing import Callable, Dict
 
 from mxcluster.agent import commands, engine
 from mxcluster.agent.folder import JobFolder
+from mxcluster.model.engine import ProgramEnd
 from mxcluster.node import json_cli
 
-PROGRAMS: Dict[str, Callable[[JobFolder], Dict[str, object]]] = {
+PROGRAMS: Dict[str, Callable[[JobFolder], ProgramEnd]] = {
     "run": commands.run,
     "watch": engine.watch,
     "hold": engine.hold,
@@ -28,7 +29,7 @@ def main() -> int:
     parser.add_argument("program", choices=PROGRAMS)
     parser.add_argument("--job-dir", required=True, help="the job's folder on this node")
     given = parser.parse_args()
-    return json_cli.give(lambda: PROGRAMS[given.program](JobFolder(given.job_dir)))
+    return json_cli.give(lambda: PROGRAMS[given.program](JobFolder(given.job_dir)).encode())
 
 
 if __name__ == "__main__":

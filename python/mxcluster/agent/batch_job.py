@@ -7,7 +7,6 @@ not show that they run. The head writes the file BEAT every second. If BEAT is o
 the batch system for the state of the job.
 """
 
-import json
 import os
 import shlex
 import sys
@@ -19,12 +18,16 @@ from mxcluster.agent import claims
 from mxcluster.agent.folder import BEAT, CLOCK, ORDER, JobFolder
 from mxcluster.agent.waiting import until
 from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.file_io import read_json
 from mxcluster.model import failures
-from mxcluster.model.answers import Stopped
+from mxcluster.model.answers import NodeResult, Stopped
 from mxcluster.model.failures import Failure
 from mxcluster.model.plan import NodePlan
 from mxcluster.model.protocol import Prepare
+from mxcluster.model.record import record
+from mxcluster.model.shapes import table, words
 from mxcluster.model.status import BatchState, Status
+from mxcluster.model.submission import MOST
 from mxcluster.node import processes
 
 PARTS, PLANNED = "parts.json", "planned.json"  # files of the head: leftovers and lost nodes; plan
@@ -37,8 +40,9 @@ ENDING = 3 * LOST
 ACCOUNTS = 20.0
 ENDS = 40.0  # timeout for the head's end of the job, in seconds; then the batch system cancels it
 LEAVES = 10.0  # seconds until an ended job counts as a leftover in the batch system
-ASKED = 2.0  # seconds for which an answer of the batch system is valid
+VALID = 2.0  # seconds for which an answer of the batch system is valid
 POLL = 0.5  # seconds between two checks
+_parts = table(words, record(NodeResult), MOST)  # the content of PARTS
 _answers: Dict[str, Tuple[float, batch_systems.State]] = {}  # job folder -> time, answer
 
 
@@ -55,24 +59,17 @@ def start(folder: JobFolder, files: Prepare) -> None:
             return
         if os.path.exists(folder.file("plan.json")):
             raise BadInput("%s holds another job: choose another job_id" % folder.path)
-        plan, wanted = files.plan, files.plan.batch
-        assert wanted  # only a submission comes here
-        engine = batch_systems.of(wanted.launcher)
+        plan, submission = files.plan, files.plan.batch
+        assert submission  # only a submission comes here
+        engine = batch_systems.of(submission.launcher)
         try:
             folder.prepare(files.replaced(script=None))
             if files.script:
                 folder.write_private("script.b64", files.script)
             folder.write_private(ORDER, "")
             folder.begin_lease()
-            request = batch_systems.Request(
-                nodes=wanted.nodes,
-                queue=wanted.queue,
-                environment=wanted.environment,
-                time=wanted.time,
-                gres=wanted.gres,
-                options=wanted.options,
-            )
-            number = engine.submit(folder.path, plan.job, request, shell_script(folder))
+            script = shell_script(folder)
+            number = engine.submit(folder.path, plan.job, submission.request, script)
         except BaseException:
             folder.remove()
             raise
@@ -252,12 +249,12 @@ def silence(folder: JobFolder) -> Optional[float]:
 
 
 def answer(folder: JobFolder, known: Status, anew: bool = False) -> batch_systems.State:
-    """Return the State of the job in the batch system. An answer is valid for ASKED seconds.
+    """Return the State of the job in the batch system. An answer is valid for VALID seconds.
 
     `anew`: True to ask again in any case.
     """
     when, state = _answers.get(folder.path, (0.0, batch_systems.State("unknown", "")))
-    if anew or not when or time.monotonic() - when > ASKED:
+    if anew or not when or time.monotonic() - when > VALID:
         state = batch_systems.of(of_batch(known).launcher).state(of_batch(known).id)
         _answers[folder.path] = time.monotonic(), state
     return state
@@ -275,11 +272,11 @@ def stop(folder: JobFolder, known: Status, reason: str) -> Stopped:
     if silence(folder) is not None:
         until(lambda: look(folder, folder.status() or known, False).has_ended, ENDS, POLL)
     batch_systems.of(job.launcher).cancel(job.id)
-    there = _still_there(folder, known, ENDS)
+    remaining = _remaining_job(folder, known, ENDS)
     last = folder.status() or known
     if not last.has_ended:
-        if there:
-            raise MxclusterError(there + ". Then run stop.yml again")
+        if remaining:
+            raise MxclusterError(remaining + ". Then run stop.yml again")
         last = end(last, reason, None)
         folder.tidy()
         folder.write_status(last)
@@ -288,19 +285,18 @@ def stop(folder: JobFolder, known: Status, reason: str) -> Stopped:
 
 def left(folder: JobFolder, known: Status) -> List[str]:
     """Return a line for each leftover of an ended job, on the nodes and in the batch system."""
-    lines = []
     try:
-        with open(folder.file(PARTS), encoding="utf-8") as stream:
-            found = json.load(stream)
-        for host, part in sorted(found.items()):
-            lines += ["%s: %s" % (host, line) for line in part["left"] or []]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        pass  # the head has not written the file
-    there = _still_there(folder, known, LEAVES)
-    return lines + [there] if there else lines
+        parts = read_json(folder.file(PARTS), _parts) or {}
+    except (BadInput, OSError):  # the lines are lost
+        parts = {}
+    lines = [
+        "%s: %s" % (host, line) for host, part in sorted(parts.items()) for line in part.left or []
+    ]
+    remaining = _remaining_job(folder, known, LEAVES)
+    return lines + [remaining] if remaining else lines
 
 
-def _still_there(folder: JobFolder, known: Status, seconds: float) -> str:
+def _remaining_job(folder: JobFolder, known: Status, seconds: float) -> str:
     """Wait until the job has ended in the batch system. Return "" then.
 
     Return a line for the user if the batch system may still have the job after `seconds`.

@@ -5,11 +5,10 @@ See `mxcluster.checkpoints` for the files.
 
 import base64
 import os
-import stat
 from typing import Optional
 
 from mxcluster import checkpoints
-from mxcluster.agent.folder import JobFolder
+from mxcluster.agent.folder import JobFolder, open_regular
 from mxcluster.errors import BadInput
 from mxcluster.model import protocol
 from mxcluster.model.answers import PieceOfFile
@@ -73,15 +72,12 @@ def piece(request: protocol.Piece) -> PieceOfFile:
 def _read(folder: JobFolder, name: str, offset: int, most: int) -> bytes:
     path = os.path.join(folder.file(checkpoints.FOLDER), name)
     try:
-        # Follow no link, and do not block on a FIFO.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = open_regular(path)
     except OSError as error:
         raise BadInput(
             "cannot read the checkpoint file %s on this node (%s): use the file name of an "
             "existing checkpoint, and let the training user read the file" % (path, error.strerror)
         ) from error
     with open(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise BadInput("%s is not a regular file: remove this path on the node" % path)
         stream.seek(offset)
         return stream.read(most)

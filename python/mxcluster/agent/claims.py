@@ -7,25 +7,23 @@ stale claim.
 
 import contextlib
 import fcntl
-import json
 import os
 import time
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Dict, Iterator, List, Optional, Sequence
 
 from mxcluster.agent.folder import AGENT_LOCK, JobFolder
-from mxcluster.errors import DAMAGED, BadInput, MxclusterError
+from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.model.answers import JobEntry
 from mxcluster.model.names import is_job_id
 from mxcluster.model.plan import NodePlan, Peer
 from mxcluster.node import processes
-
-Json = Dict[str, Any]
 
 LOCK = ".starting.lock"
 PREPARED = 600.0  # the longest time from the preparation of a job to its first status (seconds)
 PATIENCE = 40.0  # seconds to wait for the start of another job, longer than any start
 
 
-def held(root: str, but: Optional[str] = None) -> Json:
+def held(root: str, but: Optional[str] = None) -> Dict[str, Dict[str, str]]:
     """Return the ports and GPUs that the jobs of this node hold.
 
     The result is {"ports": {"127.0.0.11:9091": job name}, "gpus": {"0": job name}}.
@@ -37,15 +35,12 @@ def held(root: str, but: Optional[str] = None) -> Json:
         folder = JobFolder(os.path.join(root, name))
         if name == but or not runs(folder):
             continue
-        try:
-            plan = read_plan(folder)
-        except (MxclusterError, OSError) + DAMAGED:
-            continue  # the probe finds the job's listening ports anyway
+        plan = folder.known_plan()
         if plan is None:
-            continue
-        told = of_plan(plan)
-        ports.update({"%s:%s" % (told["address"], port): name for port in told["ports"]})
-        gpus.update({str(number): name for number in told["gpus"]})
+            continue  # the probe finds the job's listening ports anyway
+        entry = entry_of(name, plan)
+        ports.update({"%s:%s" % (entry.address, port): name for port in entry.ports})
+        gpus.update({str(number): name for number in entry.gpus})
     return {"ports": ports, "gpus": gpus}
 
 
@@ -60,23 +55,22 @@ def runs(folder: JobFolder) -> bool:
         return False
 
 
-def conflicts(plan: NodePlan, taken: Json) -> List[str]:
+def conflicts(plan: NodePlan, taken: Dict[str, Dict[str, str]]) -> List[str]:
     """Return a message for each port and GPU of `plan` that another job holds.
 
     `plan` is this node's part of the new job's plan. `taken` is the result of `held`.
     """
-    wanted = of_plan(plan)
+    new = entry_of(plan.job, plan)
+    keys = {port: "%s:%s" % (new.address, port) for port in sorted(new.ports)}
     lines = [
         "port %s on %s is held by the job %s, which started first"
-        % (port, wanted["address"], taken["ports"][key])
-        for port, key in (
-            (port, "%s:%s" % (wanted["address"], port)) for port in sorted(wanted["ports"])
-        )
+        % (port, new.address, taken["ports"][key])
+        for port, key in keys.items()
         if key in taken["ports"]
     ]
     lines += [
         "GPU %d is held by the job %s, which started first" % (number, taken["gpus"][str(number)])
-        for number in wanted["gpus"]
+        for number in new.gpus
         if str(number) in taken["gpus"]
     ]
     return [
@@ -130,8 +124,9 @@ def claim(folder: JobFolder, plan: NodePlan) -> None:
     The function also removes files of ended jobs (see `clear`), because every start of a job on the
     node calls this function.
     """
-    clear(os.path.dirname(folder.path), but=os.path.basename(folder.path))
-    lines = conflicts(plan, held(os.path.dirname(folder.path), but=os.path.basename(folder.path)))
+    root, own = os.path.split(folder.path)
+    clear(root, but=own)
+    lines = conflicts(plan, held(root, but=own))
     if lines:
         raise Taken("\n".join(lines))
 
@@ -146,9 +141,7 @@ def clear(root: str, but: Optional[str] = None) -> List[str]:
     """
     cleared = []
     for folder in (JobFolder(os.path.join(root, name)) for name in names(root) if name != but):
-        with contextlib.suppress(
-            OSError
-        ):  # another user owns the folder, or the folder was removed
+        with contextlib.suppress(OSError):  # another user owns the folder, or it was removed
             if not os.path.islink(folder.path) and folder.spent() and not _owned(folder):
                 folder.tidy()
                 cleared.append(os.path.basename(folder.path))
@@ -199,33 +192,18 @@ def names(root: str) -> List[str]:
         return []
 
 
-def read_plan(folder: JobFolder) -> Optional[NodePlan]:
-    """Return this node's part of the plan in `folder`, or None without plan.json.
-
-    Raises ValueError if plan.json is damaged.
-    """
-    try:
-        with open(folder.file("plan.json"), encoding="utf-8") as stream:
-            return NodePlan.decode(json.load(stream))
-    except FileNotFoundError:
-        return None
-
-
-def of_plan(plan: NodePlan) -> Json:
-    """Return the fields of `plan`, this node's part of the plan, for the summary of a job.
-
-    The result is {"kv", "lease", "address", "ports": {"9091": process name}, "gpus": [number, ...],
-    "nodes": [host, ...]}.
-    """
+def entry_of(job: str, plan: NodePlan) -> JobEntry:
+    """Return the summary of a prepared `job`. `plan`: this node's part of the plan."""
     own: Sequence[Peer] = plan.processes
     if not own and plan.rendezvous:  # a job of verify.yml has a rendezvous only
         own = plan.rendezvous.own
-    addresses = sorted({part.address for part in own if part.port})
-    return {
-        "kv": plan.kv,
-        "lease": plan.lease,
-        "address": addresses[0] if addresses else None,
-        "ports": {str(part.port): part.name for part in own if part.port},
-        "gpus": sorted({number for part in plan.processes for number in part.gpus}),
-        "nodes": sorted({peer.host for peer in plan.peers} | {plan.host}),
-    }
+    return JobEntry(
+        job=job,
+        state="prepared",
+        kv=plan.kv,
+        lease=plan.lease,
+        address=min((part.address for part in own if part.port), default=None),
+        ports={str(part.port): part.name for part in own if part.port},
+        gpus=sorted({number for part in plan.processes for number in part.gpus}),
+        nodes=sorted({peer.host for peer in plan.peers} | {plan.host}),
+    )

@@ -2,13 +2,12 @@
 
 import errno
 import os
-import stat
 import tarfile
 from typing import IO, BinaryIO, Dict, List, Optional, Set, Union, cast
 
 from mxcluster.agent import batch_job, script_files
 from mxcluster.agent.commands import left
-from mxcluster.agent.folder import JobFolder, private, remove
+from mxcluster.agent.folder import JobFolder, open_regular, private, remove
 from mxcluster.errors import MxclusterError
 from mxcluster.model import protocol
 from mxcluster.model.answers import Collected
@@ -16,10 +15,6 @@ from mxcluster.model.answers import Collected
 # A log may have any size, also without a byte on the disk. The archive gets the end of a long log.
 LOG_MOST = 64 << 20  # most bytes of a log, of the events or of another small file
 LOGS_MOST = 1 << 30  # most bytes of all these files together
-NO_FILE = (
-    "%s is not a regular file, so mxcluster cannot fetch the job's files: remove that path on this "
-    "node, and fetch the files with train.yml -e attach=<job>"
-)
 PACKED = (
     "plan.json",
     "status.json",
@@ -42,23 +37,22 @@ def collect(request: protocol.Collect, target: Optional[int] = None) -> Collecte
     """
     folder = JobFolder(request.job_dir)
     output: Union[str, int] = request.output if target is None else target
-    found = script_files.find(folder, output)
-    names = _to_pack(folder)
-    for part in folder.parts():
-        place = os.path.relpath(part.path, folder.path)
-        names += [os.path.join(place, name) for name in _to_pack(part)]
-        of_script = script_files.find(part, output)
-        found.names.extend(os.path.join(place, name) for name in of_script.names)
-        found.behind.extend(of_script.behind)
-    names = sorted(names + found.names)
+    names, scripts, behind = [], set(), []  # type: List[str], Set[str], List[str]
+    for part in [folder] + folder.parts():
+        found = script_files.find(part, output)
+        inside = [part.file(name) for name in found.names]
+        scripts.update(os.path.relpath(path, folder.path) for path in inside)
+        behind += found.behind
+        names += [os.path.relpath(part.file(name), folder.path) for name in _to_pack(part)]
+    names = sorted([*names, *scripts])
     there, packed, problem = left(folder), 0, None
     try:
         if isinstance(output, int):
-            packed = _write(folder, names, output, set(found.names), found.behind)
+            packed = _write(folder, names, output, scripts, behind)
         else:
             draft = "%s.%d.part" % (output, os.getpid())  # two controllers can collect at once
             try:
-                packed = _write(folder, names, private(draft), set(found.names), found.behind)
+                packed = _write(folder, names, private(draft), scripts, behind)
                 os.replace(draft, output)
             finally:
                 remove(draft)
@@ -73,7 +67,7 @@ def collect(request: protocol.Collect, target: Optional[int] = None) -> Collecte
         bytes=packed,
         problem=problem,
         left=there,
-        behind=found.behind,
+        behind=behind,
     )
 
 
@@ -132,7 +126,7 @@ def _write(
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for name in names:
                 try:
-                    source = _open(folder.file(name))
+                    source = open_regular(folder.file(name))
                 except (OSError, MxclusterError) as error:
                     if name not in scripts:
                         raise
@@ -172,23 +166,6 @@ def _is_hollow(name: str, found: os.stat_result) -> bool:
     """
     size = found.st_size
     return _is_checkpoint(name) and size > LOG_MOST and 2 * 512 * found.st_blocks < size
-
-
-def _open(path: str) -> int:
-    """Return a descriptor of the regular file `path`.
-
-    Raises MxclusterError if `path` is a link, a socket or another special file.
-    """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link, a socket
-            raise
-        raise MxclusterError(NO_FILE % path) from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise MxclusterError(NO_FILE % path)
-    return descriptor
 
 
 def _pack(archive: tarfile.TarFile, source: int, name: str, most: Optional[int] = None) -> None:

@@ -19,6 +19,7 @@ from mxcluster.agent.supervisor import STOPS
 from mxcluster.agent.waiting import until
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.model import answers, failures, protocol
+from mxcluster.model.engine import ProgramEnd
 from mxcluster.model.events import Latest
 from mxcluster.model.status import LatestPulse, Status
 from mxcluster.node import processes
@@ -38,14 +39,11 @@ def prepare(request: protocol.Prepare) -> answers.JobStarted:
     return answers.JobStarted(job=request.plan.job)
 
 
-def run(folder: JobFolder) -> Dict[str, object]:
-    """Run the agent of a prepared job until the job has ended. Return {"job", "reason"}.
-
-    "job" is the job's id, "reason" the reason of the end. The job's systemd unit runs this command.
-    """
+def run(folder: JobFolder) -> ProgramEnd:
+    """Run the agent of a prepared job until the job has ended. The job's unit runs this program."""
     daemon.run(folder)
     known = look(folder)
-    return {"job": known.job, "reason": known.reason}
+    return ProgramEnd(job=known.job, reason=known.reason)
 
 
 def start(request: protocol.Start, signum: Optional[int] = None) -> answers.AgentStarted:
@@ -104,9 +102,8 @@ def wait(
         agent = processes.recorded(known.agent)
         held = held and not known.has_ended and processes.is_held(agent)
         rest = deadline - time.monotonic()
-        if (
-            held and rest <= 0
-        ):  # an agent stopped by SIGSTOP can neither supervise the job nor record its end
+        if held and rest <= 0:
+            # An agent that SIGSTOP has stopped can neither supervise the job nor record its end.
             _kill(agent)
             known = look(folder, tidy=True, kind=failures.AGENT_HELD)
         if known.has_ended or rest <= 0:
@@ -147,7 +144,8 @@ def _stop(folder: JobFolder, reason: str) -> answers.Stopped:
     agent = processes.recorded(known.agent)
     try:
         processes.send(agent, {text: signum for signum, text in STOPS.items()}[reason])
-        until(lambda: _is_over(folder, agent), STOP_TIMEOUT, PAUSE)
+        # An agent that SIGSTOP has stopped cannot end.
+        until(lambda: look(folder).has_ended or processes.is_held(agent), STOP_TIMEOUT, PAUSE)
         if not look(folder).has_ended:
             _kill(agent)  # the agent hangs, or SIGSTOP has stopped it
             return answers.Stopped(ran=True, status=look(folder, tidy=True, reason=reason))
@@ -157,11 +155,6 @@ def _stop(folder: JobFolder, reason: str) -> answers.Stopped:
             "user, and run stop.yml again" % (folder.path, agent.pid)
         ) from error
     return answers.Stopped(ran=True, status=look(folder, tidy=True))
-
-
-def _is_over(folder: JobFolder, agent: processes.Identity) -> bool:
-    """Return True if the job has ended, or if SIGSTOP has stopped the agent, which cannot end."""
-    return look(folder).has_ended or processes.is_held(agent)
 
 
 def logs(request: protocol.Logs) -> answers.Logs:
@@ -184,7 +177,7 @@ def logs(request: protocol.Logs) -> answers.Logs:
 
 def plan(request: protocol.ReadPlan) -> answers.WholePlan:
     """Return the plan of the whole job, for a controller that attaches to the job."""
-    return answers.WholePlan(plan=JobFolder(request.job_dir).job_json())
+    return answers.WholePlan(plan=JobFolder(request.job_dir).whole_plan().encode())
 
 
 def look(
@@ -216,54 +209,25 @@ def look(
     if known.has_ended:
         return known
     roots = [processes.recorded(part) for part in known.processes if part.pid]
-    # The plan sets MXCLUSTER_JOB_DIR for every process. A process that is older than the agent got
-    # the variable from another parent.
-    roots += [
-        who
-        for who in processes.with_variable(runtimes.VARIABLE, folder.path)
-        if who.start_time >= known.agent.start_time and who.pid != os.getpid()
-    ]
-    there = processes.end_groups(roots) if tidy else processes.family(roots)
-    names = [part.name for part in known.processes]
-    when = folder.last_sign_of_life(names)
-    cause = None
-    if reason == "failed":
+    roots += runtimes.of_folder(folder.path, processes.recorded(known.agent))
+    left = processes.end_groups(roots) if tidy else processes.family(roots)
+    when = folder.last_sign_of_life()
+    cause = known.first_failure
+    if reason == "failed" and cause is None:
         cause = failures.of_agent(known.host, kind, when=when, log=folder.log_lines("agent"))
-    last = without_agent(known, there, reason, when, cause)
+    # No process has received the exit codes of the processes, so they stay unknown.
+    parts = [
+        part if processes.recorded(part) in left else part.at_end(when) for part in known.processes
+    ]
+    last = known.ended_by(
+        reason, when, processes=parts, first_failure=cause, left=[who.record for who in left]
+    )
     if tidy:
         leftovers.remove_containers(folder)
         with contextlib.suppress(OSError):  # a full disk: a later call computes the same status
             folder.tidy()
             folder.write_status(last)
     return last
-
-
-def without_agent(
-    known: Status,
-    left: List[processes.Identity],
-    reason: str,
-    when: float,
-    cause: Optional[failures.Failure],
-) -> Status:
-    """Return the last status of a job whose agent was killed.
-
-    `known`: the status that the agent wrote last. `left`: the leftover processes. `reason`: why the
-    job ended. `when`: the approximate time of the end (unix seconds). `cause`: the first failure if
-    `known` has none.
-
-    No process received the exit codes of the job's processes, so `exit_code` and `ended_by` stay
-    null.
-    """
-    return known.ended_by(
-        reason,
-        when,
-        processes=[
-            part if processes.recorded(part) in left else part.at_end(when)
-            for part in known.processes
-        ],
-        first_failure=known.first_failure or cause,
-        left=[who.record for who in left],
-    )
 
 
 def with_progress(folder: JobFolder, known: Status) -> answers.Progress:

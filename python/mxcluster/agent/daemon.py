@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from typing import List, Optional
+from typing import Iterator, Optional
 
 from mxcluster.agent import claims
 from mxcluster.agent.folder import AGENT_LOCK, JobFolder, readable
@@ -57,7 +57,8 @@ def start(folder: JobFolder, files: Optional[Prepare] = None, signum: Optional[i
         with claims.starting(folder):
             if files is not None and claims.runs(folder):
                 return
-            os.close(_take(folder, folder.plan()))
+            with _locked(folder):
+                _check(folder, folder.plan())
         _start_program(folder, signum)
     except BaseException:
         if has_written:
@@ -65,14 +66,19 @@ def start(folder: JobFolder, files: Optional[Prepare] = None, signum: Optional[i
         raise
 
 
-def _start_program(folder: JobFolder, signum: Optional[int]) -> None:
-    """Start `run` in a session of its own, and wait for the first status.json. See `start`."""
-    log, me = folder.open_log("agent"), os.getpid()
-    written = open(folder.file("agent.log"), "rb")  # the agent removes the folder of a refused job
+def spawn(
+    folder: JobFolder, program: str, log_name: str, signum: Optional[int] = None
+) -> "subprocess.Popen[bytes]":
+    """Start a program of `mxcluster.agent` in a session of its own.
+
+    Args: `program` as in `agent.__main__`; `log_name` the log for its output; `signum` as for
+    `start`.
+    """
+    log, me = folder.open_log(log_name), os.getpid()
     isolated = ["-I"] if sys.flags.isolated else []
     try:
-        agent = subprocess.Popen(
-            [sys.executable, *isolated, "-m", "mxcluster.agent", "run", "--job-dir", folder.path],
+        return subprocess.Popen(
+            [sys.executable, *isolated, "-m", "mxcluster.agent", program, "--job-dir", folder.path],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -87,42 +93,36 @@ def _start_program(folder: JobFolder, signum: Optional[int]) -> None:
         ) from error
     finally:
         os.close(log)
-    deadline = time.monotonic() + TIMEOUT
-    while True:
-        has_ended = agent.poll() is not None  # before the look, so that the look sees every end
-        if _has_started(folder):
-            agent.returncode = 0  # Popen must not warn of a process that outlives its parent
-            return
-        if has_ended or time.monotonic() > deadline:
-            agent.kill()
-            agent.wait()
-            raise MxclusterError(_why_not_started(folder, readable(written.read())))
-        time.sleep(0.02)
 
 
-def _has_started(folder: JobFolder) -> bool:
-    """Return True if the agent has written a status without an error of the agent itself."""
-    status = folder.status()
-    if status is None:
-        return False
-    return status.first_failure is None or status.first_failure.role != "agent"
-
-
-def _why_not_started(folder: JobFolder, lines: List[str]) -> str:
-    """Return the agent's own error, or without one the end of its log, `lines`."""
-    return json_cli.error_in(lines) or "\n".join(
-        [
-            "the agent did not start. Correct the error in the log below, and run the playbook "
-            "again. The end of %s:" % folder.file("agent.log"),
-            *(lines + _failure(folder) or ["(nothing)"]),
-        ]
+def _start_program(folder: JobFolder, signum: Optional[int]) -> None:
+    """Start `run`, and wait for the first status.json. See `start`."""
+    path = folder.file("agent.log")
+    # Open it before the start: the agent removes the folder of a refused job.
+    with open(os.open(path, os.O_RDONLY | os.O_CREAT, 0o644), "rb") as log:
+        agent = spawn(folder, "run", "agent", signum)
+        deadline = time.monotonic() + TIMEOUT
+        while True:
+            has_ended = agent.poll() is not None  # before the look, so that it sees every end
+            status = folder.status()
+            cause = status.first_failure if status else None
+            if status and (cause is None or cause.role != "agent"):
+                agent.returncode = 0  # Popen must not warn of a process that outlives its parent
+                return
+            if has_ended or time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        agent.kill()
+        agent.wait()
+        lines = readable(log.read())
+    error = json_cli.error_in(lines)  # the agent's own error
+    lines += [cause.reason] if cause else []  # on a full disk the log lacks it
+    raise MxclusterError(
+        error
+        or "the agent did not start. Correct the error in the log below, and run the playbook "
+        "again. The end of %s:\n%s"
+        % (path, "\n".join(lines or ["(nothing)"]))
     )
-
-
-def _failure(folder: JobFolder) -> List[str]:
-    """Return [reason] of a failed job, [] without a reason. On a full disk the log lacks it."""
-    known = folder.status()
-    return [known.first_failure.reason] if known and known.first_failure else []
 
 
 def prepare(folder: JobFolder, files: Prepare) -> bool:
@@ -135,12 +135,9 @@ def prepare(folder: JobFolder, files: Prepare) -> bool:
     with claims.starting(folder):
         if folder.has(files):
             return False
-        lock = _lock(folder)
-        try:
+        with _locked(folder):
             check_unused(folder)
             _write(folder, files)
-        finally:
-            os.close(lock)
     return True
 
 
@@ -157,13 +154,10 @@ def forget(folder: JobFolder) -> bool:
 
 def _forget(folder: JobFolder) -> bool:
     try:
-        lock = _lock(folder)
+        with _locked(folder):
+            folder.remove()
     except (BadInput, FileNotFoundError):  # the job's agent lives, or the folder is gone
         return False
-    try:
-        folder.remove()
-    finally:
-        os.close(lock)
     return not os.path.exists(folder.path)
 
 
@@ -224,32 +218,24 @@ def run(folder: JobFolder) -> None:
     with contextlib.ExitStack() as until_started:
         plan = folder.plan()
         until_started.enter_context(claims.starting(folder))
-        lock = _take(folder, plan)
-        os.chdir(folder.path)
-        log = folder.open_log("agent")
-        os.dup2(log, 2)  # the agent's notes go to stderr; the caller sees only start and end
-        os.close(log)
 
         def ready() -> None:
             until_started.close()  # from now on other jobs see the ports and GPUs of this job
             processes.tell_systemd()
 
-        try:
+        with _locked(folder):
+            _check(folder, plan)
+            os.chdir(folder.path)
+            log = folder.open_log("agent")
+            os.dup2(log, 2)  # the agent's notes go to stderr; the caller sees only start and end
+            os.close(log)
             Supervisor(folder, plan).run(ready=ready)
-        finally:
-            os.close(lock)
 
 
-def _take(folder: JobFolder, plan: NodePlan) -> int:
-    """Return the folder's lock (see `_lock`) for a job that may start. See `start` for errors."""
-    lock = _lock(folder)
-    try:
-        check_unused(folder)
-        _claim(folder, plan)
-    except BaseException:
-        os.close(lock)
-        raise
-    return lock
+def _check(folder: JobFolder, plan: NodePlan) -> None:
+    """Check that the job of the folder may start. See `start` for the errors."""
+    check_unused(folder)
+    _claim(folder, plan)
 
 
 def check_unused(folder: JobFolder) -> None:
@@ -262,11 +248,11 @@ def check_unused(folder: JobFolder) -> None:
         )
 
 
-def _lock(folder: JobFolder) -> int:
-    """Return a descriptor that holds the folder's lock.
+@contextlib.contextmanager
+def _locked(folder: JobFolder) -> Iterator[None]:
+    """Hold the folder's lock. Raises BadInput if another agent holds the lock.
 
-    The kernel releases the lock when the last process with the descriptor ends. Raises BadInput if
-    another agent holds the lock.
+    The kernel releases the lock if this process ends.
     """
     lock = claims.open_lock(folder.file(AGENT_LOCK))
     try:
@@ -274,12 +260,13 @@ def _lock(folder: JobFolder) -> int:
     except BlockingIOError as error:
         status = folder.status()
         os.close(lock)
-        job, agent = (
-            os.path.basename(folder.path),
-            status.agent.pid if status else "not known yet",
-        )
+        job = os.path.basename(folder.path)
+        agent = status.agent.pid if status else "not known yet"
         raise BadInput(
             "another controller has started the job %s (%s, agent pid %s), and this job runs: %s"
             % (job, folder.path, agent, _instead(job))
         ) from error
-    return lock
+    try:
+        yield
+    finally:
+        os.close(lock)

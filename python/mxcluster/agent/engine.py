@@ -11,6 +11,7 @@ end its processes in order. The kernel sends SIGUSR1 to the agent at the end of 
 holder ends with its parent.
 """
 
+import contextlib
 import json
 import os
 import shlex
@@ -19,21 +20,19 @@ import signal
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Set, Tuple, cast
+from typing import Dict, List, Set, Tuple, cast
 
 from mxcluster import exit_codes
-from mxcluster.agent import commands, engine_file
+from mxcluster.agent import commands, daemon, engine_file
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import MxclusterError
 from mxcluster.file_io import replace
 from mxcluster.launchers import LAUNCHERS, MPI
 from mxcluster.model import protocol
 from mxcluster.model.answers import AgentStarted, JobStarted
-from mxcluster.model.engine import EngineState, Process
+from mxcluster.model.engine import EngineState, HolderLine, ProgramEnd
 from mxcluster.model.node_requests import MpiRequest
 from mxcluster.node import json_cli, mpi_engines, mpi_installation, processes
-
-Json = Dict[str, Any]
 
 ENDS = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 PERIOD = 0.5  # seconds between two checks
@@ -64,21 +63,10 @@ def launch(request: protocol.Launch) -> JobStarted:
     hosts = set(folder.whole_plan().nodes)
     state = engine_file.read(folder)
     if state is None:
-        log = folder.open_log(engine_file.LOG)
-        try:
-            child = subprocess.Popen(
-                [sys.executable, "-m", "mxcluster.agent", "watch", "--job-dir", folder.path],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                start_new_session=True,
-            )
-        finally:
-            os.close(log)
+        child = daemon.spawn(folder, "watch", engine_file.LOG)
         watcher = cast(processes.Identity, processes.identity(child.pid))
     else:
-        child, watcher = None, processes.Identity(state.watcher.pid, state.watcher.start_time)
+        child, watcher = None, processes.recorded(state.watcher)
     deadline = time.monotonic() + STARTS
     while True:
         missing = hosts - started(folder)
@@ -93,8 +81,8 @@ def launch(request: protocol.Launch) -> JobStarted:
         time.sleep(0.1)
 
 
-def _answers(folder: JobFolder) -> List[Json]:
-    """Return the JSON objects that holders have printed into the engine's log.
+def _holder_lines(folder: JobFolder) -> List[HolderLine]:
+    """Return the lines that holders have printed into the engine's log.
 
     The engine may put the output of several nodes, and its own, into one line.
     """
@@ -104,9 +92,9 @@ def _answers(folder: JobFolder) -> List[Json]:
     begin = text.find("{")
     while begin >= 0:
         try:
-            answer, end = decoder.raw_decode(text, begin)
-            found.append(answer)
-        except ValueError:
+            line, end = decoder.raw_decode(text, begin)
+            found.append(HolderLine.decode(line))
+        except (ValueError, RecursionError):
             end = begin + 1
         begin = text.find("{", end)
     return found
@@ -114,7 +102,7 @@ def _answers(folder: JobFolder) -> List[Json]:
 
 def started(folder: JobFolder) -> Set[str]:
     """Return the hosts on which a holder has reported the start of an agent."""
-    return {answer["started"] for answer in _answers(folder) if "started" in answer}
+    return {line.started for line in _holder_lines(folder) if line.started is not None}
 
 
 def _why(folder: JobFolder, missing: List[str], ended: bool) -> str:
@@ -122,7 +110,7 @@ def _why(folder: JobFolder, missing: List[str], ended: bool) -> str:
 
     `ended`: True if the engine's program has ended.
     """
-    errors = [str(answer["error"]) for answer in _answers(folder) if "error" in answer]
+    errors = [line.error for line in _holder_lines(folder) if line.error is not None]
     text = "%s has not started the agent on %s%s" % (
         LAUNCHERS[folder.whole_plan().launcher].engine,
         ", ".join(missing),
@@ -130,8 +118,8 @@ def _why(folder: JobFolder, missing: List[str], ended: bool) -> str:
     )
     if errors:
         return "%s: %s" % (text, errors[0])
-    said = folder.log_lines(engine_file.LOG)
-    last = [line for line in said if not line.startswith("{")][-LINES:]
+    lines = folder.log_lines(engine_file.LOG)
+    last = [line for line in lines if not line.startswith("{")][-LINES:]
     state = engine_file.read(folder)
     code = state.exit_code if state else None
     if ended and code:
@@ -141,8 +129,8 @@ def _why(folder: JobFolder, missing: List[str], ended: bool) -> str:
     return "\n".join(["%s; its last output:" % text] + (last or ["(nothing)"]))
 
 
-def watch(folder: JobFolder) -> Json:
-    """Run the engine's program to its end. Return {"job", "exit_code"}.
+def watch(folder: JobFolder) -> ProgramEnd:
+    """Run the engine's program to its end.
 
     The program ends with this process. After a failure of the job on this node the program has
     LINGERS seconds to end. Then the watcher ends the program.
@@ -161,22 +149,23 @@ def watch(folder: JobFolder) -> Json:
         preexec_fn=lambda: _in_child(me.pid),
     )
     who = cast(processes.Identity, processes.identity(child.pid))
-    watcher = Process(pid=me.pid, start_time=me.start_time)
-    state = EngineState(pid=who.pid, start_time=who.start_time, program=program, watcher=watcher)
+    state = EngineState(pid=who.pid, start_time=who.start_time, program=program, watcher=me.record)
     engine_file.write(folder, state)
     failed_at = 0.0  # monotonic seconds; 0.0 before a failure on this node
     while child.poll() is None:
         got = signal.sigtimedwait(ENDS | {signal.SIGCHLD}, PERIOD)
         if got and got.si_signo in ENDS:
             child.send_signal(signal.SIGTERM)
-        if _has_failed(folder):
-            failed_at = failed_at or time.monotonic()
+        with contextlib.suppress(MxclusterError):  # a damaged status
+            status = folder.status()
+            if status and status.has_failed:
+                failed_at = failed_at or time.monotonic()
         if failed_at and time.monotonic() - failed_at > LINGERS:
             processes.end_groups([who], each_pass=lambda: cast(None, child.poll()))
     # This node's agent waits for the exit code.
     engine_file.write(folder, state.replaced(exit_code=child.returncode))
     processes.end_groups([who], spare=_of_agent(folder))
-    return {"job": plan.job, "exit_code": child.returncode}
+    return ProgramEnd(job=plan.job, exit_code=child.returncode)
 
 
 def _of_agent(folder: JobFolder) -> List[processes.Identity]:
@@ -231,17 +220,8 @@ def _in_child(parent: int) -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _has_failed(folder: JobFolder) -> bool:
-    """Return True if this node's part of the job has failed."""
-    try:
-        status = folder.status()
-    except MxclusterError:
-        return False
-    return bool(status and status.has_failed)
-
-
-def hold(folder: JobFolder) -> Json:
-    """Start the agent, and wait for the end of the agent. Return {"job", "reason"}.
+def hold(folder: JobFolder) -> ProgramEnd:
+    """Start the agent, and wait for the end of the agent.
 
     A signal, or the end of the parent, ends the agent. Raises MxclusterError after a failure of
     this node's part of the job. The engine then ends all other holders.
@@ -253,7 +233,7 @@ def hold(folder: JobFolder) -> Json:
     commands.start(protocol.Start(job_dir=folder.path), signal.SIGUSR1)
     signal.pthread_sigmask(signal.SIG_BLOCK, ENDS)
     plan, agent = folder.plan(), processes.recorded(commands.look(folder).agent)
-    json_cli.tell({"started": plan.host})
+    json_cli.tell(HolderLine(started=plan.host).encode())
     got = None
     while processes.alive(agent):
         got = signal.sigtimedwait(ENDS, PERIOD)
@@ -271,7 +251,7 @@ def hold(folder: JobFolder) -> Json:
         if got and reason == "engine":
             reason = ENDED % signal.Signals(got.si_signo).name
         raise MxclusterError("the part of the job on %s has ended: %s" % (plan.host, reason))
-    return {"job": plan.job, "reason": reason}
+    return ProgramEnd(job=plan.job, reason=reason)
 
 
 def _end_lingering(who: processes.Identity) -> None:

@@ -43,7 +43,7 @@ def why_killed(folder: JobFolder, seconds: float) -> Optional[str]:
         if state is None:  # another node runs the engine's program
             return None
         code = state.exit_code
-        runs = processes.alive(processes.Identity(state.pid, state.start_time))
+        runs = processes.alive(processes.recorded(state))
         patience = min(seconds, ENDS) if runs else seconds
         if code is not None or time.monotonic() - began >= patience:
             break

@@ -8,18 +8,20 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import time
 import zipfile
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
 from mxcluster import events, seal
 from mxcluster.agent.kept_files import Mark, mark
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
+from mxcluster.file_io import read_json
+from mxcluster.model import shapes
 from mxcluster.model.events import Event, Latest, Start
 from mxcluster.model.plan import SERVER, NodePlan, Plan
 from mxcluster.model.plan import Process as PlannedProcess
 from mxcluster.model.protocol import Prepare
-from mxcluster.model.shapes import Wrong
 from mxcluster.model.status import Status
 from mxcluster.model.submission import NODES
 from mxcluster.node import mpi_engines
@@ -27,8 +29,6 @@ from mxcluster.package import SCRIPT_FOLDER, SCRIPT_ZIP
 from mxcluster.seal import TOKEN
 from mxcluster.training.kvstore import shared_memory
 from mxcluster.training.pulse_file import SUFFIX as PULSE
-
-Json = Dict[str, Any]
 
 LOG_LINES, LOG_WIDTH = 20, 500
 LOG_TAIL, EVENTS_HEAD, EVENTS_TAIL = 64 * 1024, 64 * 1024, 256 * 1024
@@ -41,9 +41,14 @@ RESERVED = 4 << 20  # bytes: for the last status, and for packing the logs
 # order to end, which a stop writes.
 BEAT, CLOCK, ORDER = "beat", ".clock", "order"
 CHANGED = (
-    ": another program has changed this file. If the job is running, the agent repairs the file "
+    "another program has changed this file. If the job is running, the agent repairs the file "
     "within a second, so try again. If the job has ended, read the logs in the job folder"
 )
+NO_FILE = (
+    "%s is not a regular file, so mxcluster cannot fetch the job's files: remove that path on this "
+    "node, and fetch the files with train.yml -e attach=<job>"
+)
+_variables = shapes.table(shapes.text, shapes.text, 10000)
 DRAFT = re.compile(r"\..+\.[0-9]+$")  # .status.json.1234: the draft of process 1234
 Process = Tuple[Optional[str], Optional[int]]  # role and index
 
@@ -128,56 +133,28 @@ class JobFolder:
         In this case the controller has repeated a command whose reply was lost.
         """
         try:
-            with open(self.file("plan.json"), encoding="utf-8") as stream:
-                there = NodePlan.decode(json.load(stream))
-            with open(self.file(TOKEN), encoding="utf-8") as stream:
-                return (
-                    bool(files.token)
-                    and stream.read() == files.token
-                    and there == files.plan.replaced(whole=None)
-                )
-        except (OSError,) + DAMAGED:
+            with open(self.file(TOKEN), encoding="ascii", errors="replace") as stream:
+                is_same = bool(files.token) and stream.read() == files.token
+        except OSError:
             return False
-
-    def _read(self, name: str, if_damaged: str, if_missing: str = "") -> Any:
-        """Return the content of the JSON file `name`.
-
-        Raises BadInput with a message that ends with `if_damaged` if the file is not a JSON
-        object. For a missing file the method returns None if `if_missing` is empty. Otherwise the
-        method raises BadInput with a message that ends with `if_missing`.
-        """
-        path = self.file(name)
-        try:
-            with open(path, encoding="utf-8") as stream:
-                content = json.load(stream)
-        except FileNotFoundError as error:
-            if not if_missing:
-                return None
-            raise BadInput("%s is missing: %s" % (path, if_missing)) from error
-        except DAMAGED as error:
-            raise BadInput("%s is not JSON (%s)%s" % (path, error, if_damaged)) from error
-        if not isinstance(content, dict):
-            raise BadInput("%s is not a JSON object%s" % (path, if_damaged))
-        return content
+        return is_same and self.known_plan() == files.plan.replaced(whole=None)
 
     def whole_plan(self) -> Plan:
-        """Return the plan of the whole job, for all nodes. Raises BadInput as `job_json` does."""
-        try:
-            return Plan.decode(self.job_json())
-        except Wrong as wrong:
-            raise BadInput("%s is damaged: %s" % (self.file(WHOLE_PLAN), wrong)) from wrong
+        """Return the plan of the whole job, for all nodes.
 
-    def job_json(self) -> Json:
-        """Return the content of job.json, the plan of the whole job.
-
-        Raises BadInput if job.json is missing or is not JSON.
+        Raises BadInput if job.json is missing or damaged.
         """
-        return self._read(
-            WHOLE_PLAN,
-            ", so train.yml cannot attach to this job: end the job with stop.yml -e job=%s"
-            % os.path.basename(self.path),
-            "train.yml has started no job in this folder. Use a job id that status.yml shows",
+        cure = (
+            "train.yml cannot attach to this job, so end the job with stop.yml -e job=%s"
+            % os.path.basename(self.path)
         )
+        plan = read_json(self.file(WHOLE_PLAN), Plan.decode, cure)
+        if plan is None:
+            raise BadInput(
+                "%s is missing: train.yml has started no job in this folder. Use a job id that "
+                "status.yml shows" % self.file(WHOLE_PLAN)
+            )
+        return plan
 
     def remove(self) -> None:
         """Remove the job folder, unless the job has started."""
@@ -197,9 +174,18 @@ class JobFolder:
             self.forget_secret_env()
 
     def read_secret_env(self) -> Dict[str, str]:
-        """Return {variable: value} from `secret_env.json`. Raises OSError without the file."""
-        with open(self.file(SECRET_ENV), encoding="utf-8") as stream:
-            return json.load(stream)
+        """Return {variable: value} from `secret_env.json`.
+
+        Raises OSError without the file, and BadInput, without the content, for a damaged file.
+        """
+        path = self.file(SECRET_ENV)
+        try:
+            with open(path, encoding="utf-8") as stream:
+                return _variables(json.load(stream))
+        except DAMAGED:
+            raise BadInput(
+                "%s is damaged: run train.yml again, which writes this file" % path
+            ) from None
 
     def forget_secret_env(self) -> None:
         """Delete `secret_env.json`, if the file exists.
@@ -248,15 +234,12 @@ class JobFolder:
         Normally the last server process that opens the shared memory unlinks the file in /dev/shm.
         If a server process was killed before that, this method unlinks the file.
         """
-        with contextlib.suppress(OSError, MxclusterError, *DAMAGED):
+        with contextlib.suppress(OSError, MxclusterError, ZeroDivisionError):
             plan = self.plan()
+            token = seal.read_token(self.path)
             for process in plan.of_role(SERVER):
                 if process.group == 0 and process.index is not None:
-                    remove(
-                        shared_memory.path_of(
-                            seal.read_token(self.path), process.index // len(plan.groups)
-                        )
-                    )
+                    remove(shared_memory.path_of(token, process.index // len(plan.groups)))
 
     def forget_session(self) -> None:
         """Remove the folder with the temporary files of killed mpiruns and daemons of the job.
@@ -302,33 +285,30 @@ class JobFolder:
 
         Raises BadInput if plan.json is missing or damaged.
         """
-        cure = "run train.yml again, which writes a new plan"
-        content = self._read(
-            "plan.json",
-            ": " + cure,
-            "run train.yml again, which writes this file before the agent starts",
-        )
-        try:
-            plan = NodePlan.decode(content)
-            if not (plan.processes or plan.rendezvous or plan.batch):
-                raise Wrong("a list with a process", content["processes"], ".processes")
-        except Wrong as wrong:
+        path, cure = self.file("plan.json"), "run train.yml again, which writes a new plan"
+        plan = read_json(path, NodePlan.decode, cure)
+        if plan is None:
             raise BadInput(
-                "%s is damaged (%s): %s" % (self.file("plan.json"), wrong, cure)
-            ) from wrong
+                "%s is missing: run train.yml again, which writes this file before the agent starts"
+                % path
+            )
+        if not (plan.processes or plan.rendezvous or plan.batch):
+            raise BadInput("%s is damaged (it has no process): %s" % (path, cure))
         return plan
+
+    def known_plan(self) -> Optional[NodePlan]:
+        """Return this node's part of the plan, None if plan.json is missing or damaged."""
+        try:
+            return self.plan()
+        except (BadInput, OSError):
+            return None
 
     def status(self) -> Optional[Status]:
         """Return the content of status.json, or None without the file.
 
         Raises BadInput if the file is damaged.
         """
-        found = self._read("status.json", CHANGED)
-        try:
-            return None if found is None else Status.decode(found)
-        except Wrong as wrong:
-            text = "%s is damaged (%s)%s" % (self.file("status.json"), wrong, CHANGED)
-            raise BadInput(text) from None
+        return read_json(self.file("status.json"), Status.decode, CHANGED)
 
     def write_status(self, status: Status) -> Mark:
         """Replace status.json by `status` atomically. Return the `kept_files.mark` of the new file.
@@ -367,10 +347,7 @@ class JobFolder:
 
     def lease_mtime(self) -> Optional[float]:
         """Return the time of the last lease renewal (unix seconds), None without a lease file."""
-        try:
-            return os.stat(self.file(LEASE)).st_mtime
-        except OSError:
-            return None
+        return _mtime(self.file(LEASE))
 
     def write_env(
         self, process: PlannedProcess, environment: Dict[str, str], secret: Iterable[str] = ()
@@ -430,16 +407,39 @@ class JobFolder:
                 found[name] = found.get(name, Latest()).replaced(**{event.KIND: event})
         return found
 
-    def last_sign_of_life(self, names: List[str]) -> float:
+    def last_sign_of_life(self) -> float:
         """Return the time of the last write by the agent or a process (unix seconds).
 
-        Returns 0.0 without a file. `names`: the names of the job's processes on this node.
+        Returns 0.0 without a file.
         """
-        files = ["status.json", events.FILE, "agent.log"] + [name + ".log" for name in names]
-        return max(
-            [os.stat(self.file(name)).st_mtime for name in files if os.path.exists(self.file(name))]
-            or [0.0]
-        )
+        names = [name for name in os.listdir(self.path) if name.endswith(".log")]
+        times = [_mtime(self.file(name)) for name in ["status.json", events.FILE] + names]
+        return max(filter(None, times), default=0.0)
+
+
+def open_regular(path: str) -> int:
+    """Return a descriptor of the regular file `path`, to read it.
+
+    Raises BadInput if `path` is a link, a socket or another special file.
+    """
+    try:  # follow no link, and do not block on a FIFO
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link, a socket
+            raise
+        raise BadInput(NO_FILE % path) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise BadInput(NO_FILE % path)
+    return descriptor
+
+
+def _mtime(path: str) -> Optional[float]:
+    """Return the mtime of a file (unix seconds), None without the file."""
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return None
 
 
 def private(path: str) -> int:

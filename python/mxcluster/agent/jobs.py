@@ -6,11 +6,10 @@ from typing import List, Optional
 
 from mxcluster.agent import batch_job, claims, commands
 from mxcluster.agent.folder import JobFolder
-from mxcluster.errors import DAMAGED, MxclusterError
+from mxcluster.errors import MxclusterError
 from mxcluster.model import protocol
 from mxcluster.model.answers import JobEntry, JobList
 from mxcluster.model.names import is_job_id
-from mxcluster.model.shapes import Wrong
 
 LAST = 10  # the largest number of ended jobs in a listing
 
@@ -42,7 +41,7 @@ def _clear(root: str) -> List[str]:
     """
     closed = []
     for name in claims.names(root):
-        with contextlib.suppress(MxclusterError, OSError, *DAMAGED):  # `summary` names the error
+        with contextlib.suppress(MxclusterError, OSError):  # `summary` names the error
             if batch_job.close(JobFolder(os.path.join(root, name))):
                 closed.append(name)
     return sorted(set(closed + claims.clear(root)))
@@ -56,12 +55,12 @@ def summary(folder: JobFolder) -> Optional[JobEntry]:
     found = JobEntry(job=job, state="prepared")
     try:
         known = None if folder.status() is None else commands.look(folder)
-        plan = claims.read_plan(folder)
-        if known is None and plan is None:
-            return None
-        if plan:
-            found = JobEntry.decode(dict(found.encode(), **claims.of_plan(plan)))
+        has_plan = os.path.exists(folder.file("plan.json"))
+        if has_plan:
+            found = claims.entry_of(job, folder.plan())
         if known is None:
+            if not has_plan:
+                return None
             return found.replaced(started=os.stat(folder.file("plan.json")).st_mtime)
         found = found.replaced(
             state=known.state,
@@ -74,10 +73,8 @@ def summary(folder: JobFolder) -> Optional[JobEntry]:
         if found.is_running:
             return found.replaced(progress=commands.with_progress(folder, known).progress)
         return found
-    except (MxclusterError, OSError, Wrong) + DAMAGED as error:
-        text = str(error)
-        if isinstance(error, Wrong):
-            text = "%s is damaged: %s" % (folder.file("plan.json"), error)
-        elif not isinstance(error, MxclusterError):
-            text = "%s: %s" % (type(error).__name__, error)
-        return found.replaced(state="broken", why=text, status=None)
+    except MxclusterError as error:
+        return found.replaced(state="broken", why=str(error), status=None)
+    except OSError as error:
+        why = "%s: %s" % (type(error).__name__, error)
+        return found.replaced(state="broken", why=why, status=None)

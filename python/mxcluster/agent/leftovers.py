@@ -4,11 +4,10 @@
 root can do these checks.
 """
 
-import os
 import time
 from typing import List
 
-from mxcluster.agent import claims, runtimes
+from mxcluster.agent import runtimes
 from mxcluster.agent.folder import JobFolder
 from mxcluster.node import addresses, containers, processes
 
@@ -37,25 +36,19 @@ def _look(folder: JobFolder) -> List[str]:
     known = [processes.recorded(who) for who in status.left]
     known += [processes.recorded(part) for part in status.processes if part.pid]
     there = {who for who in known if processes.alive(who)}
-    there |= {
-        who
-        for who in processes.with_variable(runtimes.VARIABLE, folder.path)
-        if who.start_time >= agent.start_time and who.pid != os.getpid()
-    }
-    lines = (
-        [
+    there.update(runtimes.of_folder(folder.path, agent))
+    lines = []
+    if processes.alive(agent):
+        lines.append(
             "the agent (pid %d) still runs, and holds the job's ports and GPUs: run stop.yml"
             % agent.pid
-        ]
-        if processes.alive(agent)
-        else []
-    )
+        )
     lines += [
         "pid %d (%s), a process of the ended job, still runs: kill this process"
         % (who.pid, processes.command_name(who.pid))
         for who in sorted(there)
     ]
-    plan = claims.read_plan(folder)
+    plan = folder.known_plan()
     for part in plan.processes if plan else []:
         port = part.port or 0
         pid = addresses.listener(part.address, port) if port else None
@@ -72,10 +65,7 @@ def remove_containers(folder: JobFolder) -> List[str]:
 
     The containers end with the agent. But an engine keeps a container that it was just making.
     """
-    try:
-        plan = claims.read_plan(folder)
-    except ValueError:  # a damaged plan
-        return []
+    plan = folder.known_plan()
     container = plan.container if plan else None
     if container is None or container.engine not in containers.ENGINES:
         return []

@@ -2,7 +2,8 @@
 
 The exit status of a process shows SIGKILL, but not the sender of the signal. Newer kernels count
 OOM kills for each control group, such as the group of the job's unit, and for the whole node. The
-kernel of CentOS 7 only writes OOM kills to its log, which all users can read.
+kernel of CentOS 7 only writes OOM kills to its log, which all users can read. So the module has a
+reader of this log beside the counters.
 """
 
 import os

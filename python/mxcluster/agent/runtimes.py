@@ -15,7 +15,7 @@ import re
 import subprocess
 import tempfile
 import time
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Union, cast
+from typing import IO, Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Union, cast
 
 from mxcluster import exit_codes
 from mxcluster.agent.folder import AGENT_LOCK
@@ -53,11 +53,15 @@ class Host:
         return {name: os.environ[name] for name in KEPT if name in os.environ}
 
     @staticmethod
-    def popen(process: Process, environment: Dict[str, str], **options: Any) -> subprocess.Popen:
-        """Start `process`, a process of the plan. `options`: those of Popen."""
-        return subprocess.Popen(
-            process.command, env=environment, stdin=subprocess.DEVNULL, **options
-        )
+    def popen(
+        process: Process,
+        environment: Dict[str, str],
+        folder: str,
+        log: int,
+        in_child: Callable[[], None],
+    ) -> "subprocess.Popen[bytes]":
+        """Start `process`, a process of the plan, as `_start` does."""
+        return _start(process.command, environment, subprocess.DEVNULL, folder, log, in_child)
 
     @staticmethod
     def identity(child: int, name: str) -> Optional[processes.Identity]:
@@ -134,24 +138,28 @@ class Containers:
         return words + containers.first_process(self.container)
 
     def popen(
-        self, process: Process, environment: Dict[str, str], **options: Any
-    ) -> subprocess.Popen:
-        """Start the client that runs `process`, a process of the plan. `options`: those of Popen.
+        self,
+        process: Process,
+        environment: Dict[str, str],
+        folder: str,
+        log: int,
+        in_child: Callable[[], None],
+    ) -> "subprocess.Popen[bytes]":
+        """Start the client that runs `process`, a process of the plan, as `_start` does.
 
         `contained` reads the command and the environment of the process from stdin. Stdin is a
         nameless file in memory, so that no secret gets to the disk.
         """
-        asked = {
+        order = {
             "command": process.command,
             "env": dict(environment, **{NAME: process.name}),
             "lock": os.path.join(self.path, AGENT_LOCK),
         }
-        with tempfile.TemporaryFile(dir=containers.SHARED_MEMORY) as told:
-            told.write(json.dumps(asked).encode("utf-8"))
-            told.seek(0)
-            return subprocess.Popen(
-                self.client(process), env=containers.client_environment(), stdin=told, **options
-            )
+        with tempfile.TemporaryFile(dir=containers.SHARED_MEMORY) as stdin:
+            stdin.write(json.dumps(order).encode("utf-8"))
+            stdin.seek(0)
+            client, variables = self.client(process), containers.client_environment()
+            return _start(client, variables, stdin, folder, log, in_child)
 
     def identity(self, child: int, name: str) -> Optional[processes.Identity]:
         """Return the Identity of a process, or None if the engine has not started it yet.
@@ -206,20 +214,20 @@ class Containers:
         if code not in OF_ENGINE:
             self.cut_off = self.cut_off or code != 0
             return None
-        told = " ".join(last) or "exit status %d" % code
-        return "did not start in a container of %s: %s" % (self.engine, told)
+        why = " ".join(last) or "exit status %d" % code
+        return "did not start in a container of %s: %s" % (self.engine, why)
 
     def why_lost(self, code: int, last: List[str]) -> Optional[str]:
         """Return the reason if the engine has lost the container of a process, else None.
 
         Args: as for `why_not_started`. The client prints its error into the log of the process.
         """
-        told = [line for line in last if LOST.search(line)]
-        if code != OF_ENGINE[0] or not told:
+        errors = [line for line in last if LOST.search(line)]
+        if code != OF_ENGINE[0] or not errors:
             return None
         return (
             "%s on this node has lost the container of the process, so its exit status is unknown: "
-            "look at the service of %s. %s" % (self.engine, self.engine, told[-1])
+            "look at the service of %s. %s" % (self.engine, self.engine, errors[-1])
         )
 
     def clean(self) -> List[str]:
@@ -233,6 +241,42 @@ class Containers:
 
 
 Runtime = Union[Host, Containers]
+
+
+def of_folder(path: str, agent: processes.Identity) -> List[processes.Identity]:
+    """Return the processes with the variable of the job folder `path`, without this process.
+
+    A process that is older than the job's agent got the variable from another parent.
+    """
+    return [
+        who
+        for who in processes.with_variable(VARIABLE, path)
+        if who.start_time >= agent.start_time and who.pid != os.getpid()
+    ]
+
+
+def _start(
+    argv: List[str],
+    environment: Mapping[str, str],
+    stdin: Union[int, IO[bytes]],
+    folder: str,
+    log: int,
+    in_child: Callable[[], None],
+) -> "subprocess.Popen[bytes]":
+    """Start `argv` in a session of its own, in the job folder `folder`.
+
+    Args: `log` the descriptor for the output; `in_child` runs between fork and exec.
+    """
+    return subprocess.Popen(
+        argv,
+        env=environment,
+        stdin=stdin,
+        cwd=folder,
+        start_new_session=True,
+        stdout=log,
+        stderr=log,
+        preexec_fn=in_child,
+    )
 
 
 def of_plan(path: str, plan: Optional[NodePlan], agent: processes.Identity) -> Runtime:

@@ -4,10 +4,9 @@ import os
 import stat
 import zipfile
 import zlib
-from typing import Any, Dict, List, NamedTuple, Tuple, Union
+from typing import Dict, List, NamedTuple, Optional, Tuple, Union
 
 from mxcluster.agent.folder import JobFolder
-from mxcluster.errors import BadInput
 from mxcluster.model.job_knobs import MpiOptions
 from mxcluster.package import OWN_FOLDERS, SCRIPT_ZIP, is_compiled
 
@@ -54,8 +53,9 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
                 files.append(Written(seen.st_size, -seen.st_mtime, relative))
     sizes = {file.name: file.size for file in files}
     if unwanted:
-        return Found([], _told(folder, sorted(sizes), sizes, unwanted))
-    most = _most(folder)
+        return Found([], _about(folder, sorted(sizes), sizes, unwanted))
+    plan = folder.known_plan()
+    most = plan.options.collect_mb if plan else DEFAULT_MB
     left = min(most * MEGABYTE, max(0, room(output) - SPARE))
     names, over = [], []  # type: Tuple[List[str], List[str]]
     for file in sorted(files):
@@ -63,14 +63,14 @@ def find(folder: JobFolder, output: Union[str, int]) -> Found:
         (names if left >= 0 else over).append(file.name)
     return Found(
         names,
-        _told(
+        _about(
             folder,
             over,
             sizes,
             "above the limit collect_mb=%d or the free disk space, so copy these files by hand"
             % most,
         )
-        + _told(folder, special, {}, "not regular files"),
+        + _about(folder, special, {}, "not regular files"),
     )
 
 
@@ -86,7 +86,7 @@ def _sent(folder: JobFolder) -> Dict[str, Tuple[int, int]]:
         return {}
 
 
-def _is_as_sent(path: str, size: int, sent: Any) -> bool:
+def _is_as_sent(path: str, size: int, sent: Optional[Tuple[int, int]]) -> bool:
     if not sent or sent[0] != size:
         return False
     crc = 0
@@ -104,19 +104,10 @@ def _inner(relative: str) -> str:
     return "/".join(relative.split(os.sep)[2:])
 
 
-def _most(folder: JobFolder) -> int:
-    try:
-        return folder.plan().options.collect_mb
-    except (BadInput, OSError):
-        return DEFAULT_MB
-
-
 def _unwanted(folder: JobFolder) -> str:
     """Return the reason why the knob mpi_output excludes all files of this job, else ""."""
-    try:
-        options, known = folder.plan().options, folder.status()
-    except BadInput:
-        return ""
+    plan, known = folder.known_plan(), folder.status()
+    options = plan and plan.options
     wanted = options.mpi_output if isinstance(options, MpiOptions) else "always"
     done = known is not None and known.reason == "done"
     if wanted == "always" or wanted == ("success" if done else "failure"):
@@ -132,7 +123,7 @@ def room(output: Union[str, int]) -> int:
     return found.f_bavail * found.f_frsize
 
 
-def _told(folder: JobFolder, names: List[str], sizes: Dict[str, int], why: str) -> List[str]:
+def _about(folder: JobFolder, names: List[str], sizes: Dict[str, int], why: str) -> List[str]:
     """Return a line for each worker that has some of the files `names`, which stay on the node.
 
     `sizes`: {file name: bytes}. `why`: the reason why the files stay on the node.

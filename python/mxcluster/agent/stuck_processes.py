@@ -14,19 +14,6 @@ from mxcluster.model.status import Pulse
 LEAST_FREE = 1 << 20  # bytes: with less free space a line of a log or of events.jsonl may be torn
 
 
-class Limits(NamedTuple):
-    """Time limits of a process in seconds; 0 means no limit.
-
-    - `stopped`: the longest suspension by a signal, such as SIGSTOP;
-    - `start`: the longest time from the process's start to its kv-store;
-    - `stall`: the longest time without progress.
-    """
-
-    stopped: float
-    start: float
-    stall: float
-
-
 class Sight(NamedTuple):
     """The observed state of one process.
 
@@ -62,20 +49,17 @@ class Finding(NamedTuple):
     reason: str
 
 
-def limits_of(plan: Plan) -> Limits:
-    """Return the time limits in `plan`, this node's part of the plan."""
-    return Limits(plan.heartbeat.timeout, plan.timeouts.start, plan.timeouts.stall)
-
-
-def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[Finding]:
+def examine(sights: List[Sight], plan: Plan) -> Optional[Finding]:
     """Return the first fault of the processes in `sights`, or None without a fault.
 
-    `distributed`: True if the job has a kv-store of several processes. In such a job the function
-    also reports a process that has made no kv-store within the start timeout. The rendezvous
-    process is exempt, because it makes no kv-store and has its own timeout.
+    `plan` has the limits of a suspension (the timeout of the heartbeats), of the start, and of a
+    stall. 0 means no limit. In a job with a scheduler the function also reports a process that has
+    made no kv-store within the start timeout. The rendezvous process is exempt, because it makes no
+    kv-store and has its own timeout.
     """
+    stopped, limits = plan.heartbeat.timeout, plan.timeouts
     for sight in sights:
-        if limits.stopped and sight.held >= limits.stopped:
+        if stopped and sight.held >= stopped:
             return held(sight.name, sight.held, sight.frozen)
     for sight in sights:
         phase = sight.pulse.phase if sight.pulse else phases.STARTING
@@ -83,7 +67,7 @@ def examine(sights: List[Sight], limits: Limits, distributed: bool) -> Optional[
             limits.start
             and sight.age - min(sight.queued, (phases.PATIENCE - 1) * limits.start) >= limits.start
         )
-        if distributed and sight.role != "rendezvous" and late and phase == phases.STARTING:
+        if plan.root and sight.role != "rendezvous" and late and phase == phases.STARTING:
             return Finding(
                 sight.name,
                 failures.START,

@@ -7,12 +7,12 @@ import subprocess
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, List, Optional, cast
+from typing import Callable, Dict, List, Optional, cast
 
 from mxcluster import events, exit_codes
 from mxcluster.agent import engine_file, runtimes, stuck_processes
 from mxcluster.agent.folder import LEASE, JobFolder
-from mxcluster.agent.kept_files import Keeper, mark
+from mxcluster.agent.kept_files import Keeper, Mark, mark
 from mxcluster.agent.lease import Lease
 from mxcluster.agent.observation import Observer
 from mxcluster.agent.out_of_memory import Kills
@@ -59,14 +59,13 @@ class Supervisor:
         self.lease = Lease(plan.lease)
         self.runtime = runtimes.of_plan(folder.path, plan, self.me)
         self.children: Dict[int, str] = {}  # pid of a child -> name of the process
-        self.limits = stuck_processes.limits_of(plan)
         self.observer = Observer(folder.path, plan)
         self.mute: Dict[str, float] = {}  # peer -> monotonic time of the first missing answer
         self.looked = 0.0
         self.kills = Kills()
         self.ending = False
         self.saved: Optional[Status] = None
-        self.written: Any = None  # the mark of status.json at this agent's last write
+        self.written: Mark = None  # the mark of status.json at this agent's last write
         self.kept = Keeper()
         self.status = Status(
             job=plan.job,
@@ -138,15 +137,8 @@ class Supervisor:
         log = self.folder.open_log(name)
         try:
             self.folder.write_env(process, environment, secret_env)
-            child = runtime.popen(
-                process,
-                dict(environment, **secret_env),
-                cwd=self.folder.path,
-                start_new_session=True,
-                stdout=log,
-                stderr=log,
-                preexec_fn=self.in_child,
-            )
+            environment.update(secret_env)
+            child = runtime.popen(process, environment, self.folder.path, log, self.in_child)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             reason = (
                 "did not start: %s. If a program is missing, run provision.yml. If memory or disk "
@@ -240,20 +232,15 @@ class Supervisor:
             return
         self.looked = time.monotonic()
         self.kills.look(self.looked)
-        free = self.folder.free()
+        path, free, sights = self.folder.path, self.folder.free(), self.sights()
         if free < stuck_processes.LEAST_FREE:
-            finding: Optional[stuck_processes.Finding] = stuck_processes.disk(
-                self.folder.path, free
-            )
+            self.find(stuck_processes.disk(path, free))
         elif not self.folder.has_inodes():
-            finding = stuck_processes.inodes(self.folder.path)
+            self.find(stuck_processes.inodes(path))
         else:
-            sights = self.sights()
-            finding = stuck_processes.examine(
-                sights, self.limits, bool(self.plan.root)
-            ) or self.examine_network(sights)
-        if finding:
-            self.find(finding)
+            finding = stuck_processes.examine(sights, self.plan) or self.examine_network(sights)
+            if finding:
+                self.find(finding)
 
     def examine_network(
         self, sights: List[stuck_processes.Sight]
@@ -264,7 +251,7 @@ class Supervisor:
         node makes no progress. Processes send heartbeats to the scheduler only. Heartbeats
         therefore do not show that a worker has lost a server.
         """
-        seconds, now = self.limits.stopped, time.monotonic()
+        seconds, now = self.plan.heartbeat.timeout, time.monotonic()
         quiet = seconds and any(
             sight.pulse and sight.still >= seconds for sight in sights if sight.role != "scheduler"
         )
@@ -315,7 +302,9 @@ class Supervisor:
                 name = self.children[child]
                 seconds = time.monotonic() - since
                 self.find(stuck_processes.held(name, seconds, name in frozen))
-        if stuck_processes.has_waiting_worker(seen, min(WAITED, self.limits.stall / 2 or WAITED)):
+        if stuck_processes.has_waiting_worker(
+            seen, min(WAITED, self.plan.timeouts.stall / 2 or WAITED)
+        ):
             parts = self.status.parts()
             for name in self.children.values():
                 if name != RENDEZVOUS and parts[name].pid:
@@ -348,7 +337,7 @@ class Supervisor:
             state=ENDED, reason=reason, ended=time.time(), left=[who.record for who in left]
         )
         with contextlib.suppress(OSError):
-            self.tell_of_firewall()
+            self.copy_firewall_notes()
             self.folder.tidy()  # also frees space on a full disk for the last status
         for _ in range(20):  # a full disk may have space again after the end of the processes
             if self.save():
@@ -356,7 +345,7 @@ class Supervisor:
             time.sleep(0.5)
         note("ended: %s%s" % (reason, ", left: %s" % left if left else ""))
 
-    def tell_of_firewall(self) -> None:
+    def copy_firewall_notes(self) -> None:
         """Copy the notes of the job's firewall unit to the job's events, for the report."""
         texts = firewall.notes(self.plan.job)
         if texts:

@@ -21,6 +21,7 @@ from mxcluster.ansible.edge import ArgumentSpec, TaskArguments
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.packed import completed
 from mxcluster.model import protocol
+from mxcluster.model.node_requests import Arguments
 from mxcluster.model.plan import Plan
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
@@ -108,7 +109,7 @@ def _argument(hint: object) -> ArgumentSpec:
         return _argument(get_args(hint)[0])
     kind = get_origin(hint) or hint
     assert isinstance(kind, type)
-    if issubclass(kind, Plan):  # the codec alone checks a plan
+    if issubclass(kind, (Plan, Arguments)):  # the codec alone checks them
         return {"type": "dict"}
     if issubclass(kind, Record):
         return {"type": "dict", "options": _arguments_of(kind)}

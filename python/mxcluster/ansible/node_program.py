@@ -13,9 +13,7 @@ from mxcluster.errors import MxclusterError
 from mxcluster.model import answers
 from mxcluster.model.protocol import (
     OTHER_VERSION,
-    Check,
     Jobs,
-    RecordNode,
     Request,
     Stop,
     Wait,
@@ -42,10 +40,7 @@ def result(python: str, request: Request, host: str, done: Output) -> TaskResult
 
     Args: `python` see `program`; `host` the node's name; `done` the finished run of the program.
     """
-    content = _content(python, request, done)
-    if isinstance(request, (RecordNode, Check)):
-        content = {request.KIND: content}
-    answer = request.checked(host, content)
+    answer = request.checked(host, _content(python, request, done))
     found = dict(answer.encode(), changed=request.CHANGES)
     if isinstance(answer, answers.Stopped):
         found["changed"] = answer.ran

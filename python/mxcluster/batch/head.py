@@ -16,10 +16,10 @@ import signal
 import sys
 import time
 import traceback
-from typing import Any, Callable, Dict, Iterable, List, Optional, Type, TypeVar, cast
+from typing import Callable, Dict, Iterable, List, Optional, Type, TypeVar, cast
 
 from mxcluster import batch_systems, package
-from mxcluster.agent import batch_job, claims
+from mxcluster.agent import batch_job
 from mxcluster.agent.folder import BEAT, LEASE, ORDER, SECRET_ENV, JobFolder
 from mxcluster.agent.lease import Lease
 from mxcluster.agent.shared_folder import NONCE
@@ -39,9 +39,7 @@ from mxcluster.model.plan import NodePlan, Plan
 from mxcluster.model.protocol import Look, RecordNode, Request, SharedFolder, Start, Stop, Wait
 from mxcluster.model.status import RUNNING, Status
 from mxcluster.model.submission import Submission
-from mxcluster.node import processes
 
-Json = Dict[str, Any]
 A = TypeVar("A", bound=Answer)
 
 PERIOD = 0.5  # seconds between two looks at the nodes, the lease and the order
@@ -76,10 +74,8 @@ class Head:
         self.signalled = 0  # the number of the signal that ends the job, 0 without a signal
         self.beaten = 0.0
         self.saved: Optional[Status] = None
-        me = processes.identity(os.getpid())
-        assert me  # this process runs
         known = folder.status()
-        self.status = batch_job.status_of(plan, self.number).replaced(agent=me.record)
+        self.status = batch_job.status_of(plan, self.number)
         self.status = self.status.replaced(started=known.started if known else self.status.started)
         self.in_batch(phase="starts")
 
@@ -97,21 +93,23 @@ class Head:
             reason, cause = self.watch(), None
         except Ended as end:
             reason, cause = end.args
-        except MxclusterError as error:
-            reason, cause = "failed", self.fault(str(error))
-        except OSError as error:
-            note(traceback.format_exc())
-            reason, cause = "failed", self.fault(of_system(error, self.folder.path))
         except Exception as error:  # no error here may leave a process behind
-            note(traceback.format_exc())
-            reason, cause = "failed", self.fault("the head failed: %s (see batch.log)" % error)
+            reason, cause = "failed", self.fault(self.words_of(error))
         try:
             cause = self.end_nodes(reason, cause)
         except Exception as error:  # the job must get its last status
-            note(traceback.format_exc())
-            cause = cause or self.fault("the head failed: %s (see batch.log)" % error)
+            cause = cause or self.fault(self.words_of(error))
         self.finish(reason, cause)
         return self.status.reason == "done"
+
+    def words_of(self, error: Exception) -> str:
+        """Return the cause of the job's end. The traceback of a foreign error goes to batch.log."""
+        if isinstance(error, MxclusterError):
+            return str(error)
+        note(traceback.format_exc())
+        if isinstance(error, OSError):
+            return of_system(error, self.folder.path)
+        return "the head failed: %s (see batch.log)" % error
 
     def start(self) -> None:
         """Start the programs on the nodes, make the plan, and start the agents."""
@@ -129,13 +127,16 @@ class Head:
         for node in self.nodes.values():
             node.ask(RecordNode(shared=shared))
         facts = {host: found.record for host, found in self.gather(RecordNode, Recorded).items()}
-        held = None  # type: Optional[Json]
+        held: Dict[str, Dict[str, Dict[str, str]]] = {}
         for _ in range(TRIES):
             made = submission.complete(
                 self.submission, self.request, hosts, facts, held, self.number
             )
             looks = self.look(made, facts)
-            held = {host: found.held.encode() for host, found in looks.items()}
+            held = {
+                host: {"ports": dict(found.held.ports), "gpus": dict(found.held.gpus)}
+                for host, found in looks.items()
+            }
             if all(found.fits for found in looks.values()):
                 break
         else:
@@ -171,7 +172,7 @@ class Head:
             if host in made.nodes:
                 record = submission.record_of(self.request, host, facts[host])
                 wanted = look(made, host, record, HostVariables(), name).replaced(job=None)
-                node.ask(Look(arguments=wanted.encode()))
+                node.ask(Look(arguments=wanted))
         found = self.gather(Look, Looked, made.nodes)
         problems = ["%s: %s" % (host, text) for host, one in found.items() for text in one.problems]
         if problems:
@@ -257,9 +258,9 @@ class Head:
             now = time.monotonic()
             for host, node in self.nodes.items():
                 is_due = not node.error or now - node.last_answer >= PERIOD
-                if not node.pending and is_due and not _is_ended(node):
+                if not node.pending and is_due and not node.has_ended:
                     node.ask(Wait(job_dir=self.job_dir(host), seconds=WAIT))
-                if node.has_ended() and node.status and node.status.has_ended:
+                if node.has_ended:
                     continue
                 cut = None if node.is_open else node.why_cut()
                 if cut:
@@ -276,7 +277,7 @@ class Head:
             ends = [
                 node.status.reason
                 for node in self.nodes.values()
-                if node.status and _is_ended(node)
+                if node.status and node.status.has_ended
             ]
             if self.lost or SHUTDOWN in ends:
                 self.await_signal()
@@ -316,7 +317,7 @@ class Head:
             exchange(self.nodes.values(), PERIOD)
             self.beat()
         for host, node in self.nodes.items():
-            known = self.signalled or host in self.cut or _is_ended(node)
+            known = self.signalled or host in self.cut or node.has_ended
             if self.plan.processes and not known:
                 since = time.time() - (time.monotonic() - node.last_valid)
                 why = "no answer to the end of the job"
@@ -405,7 +406,7 @@ class Head:
         return True
 
 
-def _attempt(change: Callable[[], Any]) -> bool:
+def _attempt(change: Callable[[], object]) -> bool:
     """Call `change`, which changes files of the job folder. Return False after an OSError.
 
     As in the agent, a full disk or a fault of the file system must not end the head.
@@ -418,28 +419,20 @@ def _attempt(change: Callable[[], Any]) -> bool:
     return True
 
 
-def _is_ended(node: NodeChannel) -> bool:
-    return bool(node.status and node.status.has_ended)
-
-
 def main(argv: List[str]) -> int:
     """Run the job in the folder argv[0]. Return 0 if the job is done, else 1."""
     folder = JobFolder(argv[0])
     plan = folder.plan()
     if not plan.batch:
         raise BadInput("%s holds no job for a batch system" % folder.path)
-    lock = claims.open_lock(folder.file("batch.lock"))
     head = Head(folder, plan, dict(os.environ))
 
-    def end(signum: int, *_: Any) -> None:
+    def end(signum: int, *_: object) -> None:
         head.signalled = signum
 
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2):
         signal.signal(signum, end)
-    try:
-        return 0 if head.run() else 1
-    finally:
-        os.close(lock)
+    return 0 if head.run() else 1
 
 
 if __name__ == "__main__":

@@ -5,14 +5,14 @@ import os
 import select
 import subprocess
 import time
-from typing import Any, Dict, Iterable, List, Optional
+from typing import IO, Dict, Iterable, List, Optional
 
 from mxcluster import exit_codes
 from mxcluster.agent.supervisor import note
 from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.model import shapes
 from mxcluster.model.answers import Answer, Stopped
-from mxcluster.model.protocol import RecordNode, Request
+from mxcluster.model.protocol import Reply, Request
 from mxcluster.model.status import Status
 
 MOST = 8 << 20  # maximum size of an answer in bytes
@@ -31,7 +31,7 @@ class NodeChannel:
     stderr of the program.
     """
 
-    def __init__(self, host: str, argv: List[str], job: str, log: Any):
+    def __init__(self, host: str, argv: List[str], job: str, log: IO[str]):
         self.host = host
         self.job = job
         self.status: Optional[Status] = None
@@ -100,28 +100,23 @@ class NodeChannel:
 
     def _take(self, line: bytes) -> None:
         try:
-            found = json.loads(line.decode())
-            is_answer = bool(self.pending) and found["command"] == self.pending[0].KIND
+            reply = Reply.decode(json.loads(line.decode()))
         except DAMAGED:
-            is_answer = False
-        if not is_answer:  # the shell of the node may print lines, too
+            reply = None
+        if not reply or not self.pending or reply.command != self.pending[0].KIND:
+            # The shell of the node may print lines, too.
             note("%s printed %r" % (self.host, line[:200]))
             return
         request, self.last_answer = self.pending.pop(0), time.monotonic()
-        if "error" in found:
-            self.fail(" ".join(str(found["error"]).split("\n")))
+        if reply.error:
+            self.fail(" ".join(reply.error.split("\n")))
             return
         try:
-            self._keep(request, found.get("answer"))
-            self.last_valid = self.last_answer
+            answer = request.checked(self.host, reply.answer)
         except MxclusterError as refusal:
             self.fail(str(refusal))
-
-    def _keep(self, request: Request, found: object) -> None:
-        """Check the answer `found` to `request`, and keep it. Raises BadInput if it is invalid."""
-        answer = request.checked(
-            self.host, {"record": found} if isinstance(request, RecordNode) else found
-        )
+            return
+        self.last_valid = self.last_answer
         self.status = answer.status_of_job() or self.status
         if isinstance(answer, Stopped):
             self.left = list(answer.left)
@@ -131,9 +126,10 @@ class NodeChannel:
         """Record the error `text`, unless the node already has an error."""
         self.error = self.error or shapes.words(text)
 
+    @property
     def has_ended(self) -> bool:
-        """Return True if the part of the job on the node has ended."""
-        return not self.is_open or bool(self.status and self.status.has_ended)
+        """True if the node has reported the end of its part of the job."""
+        return bool(self.status and self.status.has_ended)
 
     def why_cut(self) -> Optional[str]:
         """Return why the program of the channel has ended, None if the node itself may be lost.

@@ -1,7 +1,7 @@
 """Submit a job to a batch system, such as Slurm, read the state of the job, and cancel the job.
 
 Each module of this package serves one batch system, with the same functions and the row FACTS. The
-name of the module is the value of the knob `launcher`. `refused` runs on the controller, `problems`
+name of the module is the value of the knob `launcher`. `refused` runs on the controller, `problem`
 and `submit` run on the submit host, `hosts` and `on_node` on the first node of the job, `state` and
 `cancel` on both.
 """
@@ -10,10 +10,11 @@ import importlib
 import os
 import pkgutil
 import re
+import shutil
 import types
 from typing import List, Mapping, NamedTuple, Sequence
 
-from mxcluster import exit_codes, programs
+from mxcluster import calls, exit_codes
 from mxcluster.errors import MxclusterError, shown
 
 
@@ -25,7 +26,8 @@ class Facts(NamedTuple):
       job, and cancel the job;
     - `queue`: the word for a queue, such as "partition";
     - `gres`: an example of the knob gres, with its option;
-    - `needs`: {knob that a job needs: the source of its value}. Only this batch system reads it.
+    - `needs`: {knob that a job needs: the source of its value}. Only this batch system reads it;
+    - `programs`, `package`: the programs of the client, and its package in Debian.
     """
 
     title: str
@@ -35,6 +37,8 @@ class Facts(NamedTuple):
     queue: str
     gres: str
     needs: Mapping[str, str]
+    programs: Sequence[str]
+    package: str
 
 
 class Request(NamedTuple):
@@ -64,6 +68,16 @@ class State(NamedTuple):
     why: str = ""
     again: bool = False
 
+
+# Reasons for the refusal of an argument of sbatch or qsub.
+LOG = "mxcluster reads the output of the job from batch.log"
+NAME = "job_id sets the name of the job"
+NO_OPTION = "it is no option, and mxcluster submits its own script"
+NOTHING, WAIT = "%s would submit nothing", "%s would wait for the end of the job"
+ONE_JOB = "mxcluster follows one job, and an array has several"
+OWN_FOLDER = "the job runs in its job folder"
+OWN_RESTARTS = "max_restarts sets the number of restarts"
+OWN_SCRIPT = "mxcluster submits its own script"
 
 PATIENCE = 30.0  # timeout for one answer of a batch system, in seconds
 
@@ -98,13 +112,36 @@ def refusals(launcher: str, words: Sequence[str]) -> List[str]:
     ]
 
 
-def call(argv: List[str], stdin: str = "") -> programs.Ended:
+def problem(launcher: str, wanted: Request) -> str:
+    """Return the reason why this host cannot submit the job, or "".
+
+    `launcher`: the batch system. `wanted`: the wishes of the job.
+    """
+    known = facts(launcher)
+    lacking = [name for name in known.programs if not shutil.which(name)]
+    if lacking:
+        return (
+            "launcher=%s: this host has no %s: install the client of %s (Debian: %s), or name a "
+            "host with the client in -e submit_host="
+            % (launcher, " and ".join(lacking), known.title, known.package)
+        )
+    try:
+        found: str = of(launcher).problem(wanted)
+    except MxclusterError as error:
+        return "launcher=%s: %s does not answer: %s" % (launcher, known.title, error)
+    return found
+
+
+def call(argv: List[str], stdin: str = "") -> calls.Ended:
     """Run a program of the batch system for at most PATIENCE, and return its end."""
-    return programs.run(argv, PATIENCE, dict(os.environ, LC_ALL="C"), stdin)
+    return calls.run(argv, PATIENCE, dict(os.environ, LC_ALL="C"), stdin, "/")
 
 
 def ask(argv: List[str]) -> str:
-    """Run a program of the batch system, and return its stdout. MxclusterError if it fails."""
+    """Run a program of the batch system, and return its stdout.
+
+    Raises MxclusterError if the program fails.
+    """
     code, out, err = call(argv)
     if code:
         raise MxclusterError("`%s` failed: %s" % (" ".join(argv[:4]), last(err or out)))
@@ -115,6 +152,19 @@ def last(text: str) -> str:
     """Return the last line of `text` that is not blank, or "no reason was given"."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else "no reason was given"
+
+
+def number_of(launcher: str, argv: List[str], script: str, end: str) -> str:
+    """Submit the shell script `script` with `argv`, and return the id of the job.
+
+    Raises MxclusterError if the batch system refuses the job. Args: `launcher` its name; `end` the
+    sign after the id in the last line of the output.
+    """
+    code, out, err = call(argv, stdin=script)
+    number = last(out).split(end)[0]
+    if code or not number.isdigit():
+        raise MxclusterError("%s refuses the job: %s" % (facts(launcher).title, last(err or out)))
+    return number
 
 
 def head_killed(signum: int) -> State:

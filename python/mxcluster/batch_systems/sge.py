@@ -1,10 +1,18 @@
 """Call the programs of Grid Engine: qconf, qselect, qsub, qstat, qacct, qdel and qrsh."""
 
 import re
-import shutil
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, Sequence, Tuple
 
 from mxcluster.batch_systems import (
+    LOG,
+    NAME,
+    NO_OPTION,
+    NOTHING,
+    ONE_JOB,
+    OWN_FOLDER,
+    OWN_RESTARTS,
+    OWN_SCRIPT,
+    WAIT,
     Facts,
     Request,
     State,
@@ -13,6 +21,7 @@ from mxcluster.batch_systems import (
     head_killed,
     job_name,
     last,
+    number_of,
     seconds,
 )
 from mxcluster.errors import MxclusterError, did_you_mean
@@ -25,6 +34,8 @@ FACTS = Facts(
     queue="queue",
     gres="`gpu=2` of each slot for `qsub -l`",
     needs={"parallel_environment": "`qconf -spl` lists the names"},
+    programs=("qsub", "qstat", "qdel", "qconf", "qselect"),
+    package="gridengine-client",
 )
 # Settings of a parallel environment without which `qrsh -inherit` starts no program on a node.
 NEEDED = {"control_slaves": "TRUE", "job_is_first_task": "FALSE"}
@@ -34,33 +45,24 @@ BY_ITSELF, LIMIT, SIGNAL = 0, 37, 100
 # Values of "failed" if Grid Engine or a node could not run or finish the job.
 OF_A_NODE = {1, 3, 4, 6, 7, 8, 18, 19, 20, 21, 24, 25, 30}
 KILLED = 128  # the exit status of a program that a signal has ended is KILLED plus the signal
-RULE = "its allocation_rule is %s, so the number of nodes of a job is unknown before the start"
+RULE = "allocation_rule"  # the setting of a parallel environment, such as 1 or $fill_up
 # The options of qsub are those of Son of Grid Engine 8.1.9 (submit.1).
-# {option of qsub: reason of the refusal}.
-_OF_QSUB = {
-    "-@": "mxcluster cannot check the options in its file",
-    "-b": "mxcluster submits its own script",
-    "-C": "mxcluster submits its own script",
-    "-ckpt": "max_restarts sets the number of restarts",
-    "-cwd": "the job runs in its job folder",
-    "-e": "mxcluster reads the output of the job from batch.log",
-    "-help": "qsub would submit nothing",
-    "-i": "mxcluster submits its own script",
-    "-inherit": "mxcluster submits its own script",
-    "-j": "mxcluster reads the output of the job from batch.log",
-    "-N": "job_id sets the name of the job",
-    "-now": "qsub would not queue the job",
-    "-o": "mxcluster reads the output of the job from batch.log",
-    "-pe": "parallel_environment and num_nodes set it",
-    "-q": "queue sets the queue",
-    "-r": "max_restarts sets the number of restarts",
-    "-S": "mxcluster submits its own script",
-    "-sync": "qsub would wait for the end of the job",
-    "-t": "mxcluster follows one job, and an array has several",
-    "-tc": "mxcluster follows one job, and an array has several",
-    "-verify": "qsub would submit nothing",
-    "-wd": "the job runs in its job folder",
+# {reason of a refusal: the refused options of qsub}.
+_REFUSED = {
+    LOG: "-e -j -o",
+    NAME: "-N",
+    ONE_JOB: "-t -tc",
+    OWN_FOLDER: "-cwd -wd",
+    OWN_RESTARTS: "-ckpt -r",
+    OWN_SCRIPT: "-b -C -i -inherit -S",
+    WAIT % "qsub": "-sync",
+    NOTHING % "qsub": "-help -verify",
+    "mxcluster cannot check the options in its file": "-@",
+    "parallel_environment and num_nodes set it": "-pe",
+    "qsub would not queue the job": "-now",
+    "queue sets the queue": "-q",
 }
+_OF_QSUB = {option: why for why, options in _REFUSED.items() for option in options.split()}
 # {option of qsub: number of words that follow}. All other options have one.
 _WORDS = dict.fromkeys(
     "-clear -cwd -h -hard -help -noshell -nostdin -notify -soft -terse -V -verbose -verify".split(),
@@ -79,36 +81,20 @@ def refused(words: Sequence[str]) -> Iterator[Tuple[str, str]]:
             if option == "-binding" and word in ("env", "pe", "set"):
                 values += 1
             if option == "-w" and word in _VERIFY:
-                yield "-w " + word, "qsub would submit nothing"
+                yield "-w " + word, NOTHING % "qsub"
         elif not word.startswith("-") or len(word) < 2:
-            yield word, "it is no option, and mxcluster submits its own script"
+            yield word, NO_OPTION
         else:
             option, values = word, _WORDS.get(word, 1)
             if word in _OF_QSUB:
                 yield word, _OF_QSUB[word]
 
 
-def problems(wanted: Request) -> List[str]:
-    """Return a message for each reason why this host cannot submit the job, or [].
+def problem(wanted: Request) -> str:
+    """Return the reason why this host cannot submit the job, or "".
 
-    `wanted`: the wishes of the job.
+    `wanted`: the wishes of the job. Raises MxclusterError if Grid Engine does not answer.
     """
-    lacking = [
-        name for name in ("qsub", "qstat", "qdel", "qconf", "qselect") if not shutil.which(name)
-    ]
-    if lacking:
-        return [
-            "launcher=sge: this host has no %s: install the client of Grid Engine (Debian: "
-            "gridengine-client), or name a host with the client in -e submit_host="
-            % " and ".join(lacking)
-        ]
-    try:
-        return [found for found in [_problem(wanted)] if found]
-    except MxclusterError as error:
-        return ["launcher=sge: Grid Engine does not answer: %s" % error]
-
-
-def _problem(wanted: Request) -> Optional[str]:
     code, out, err = call(["qconf", "-spl"])
     if code and "no parallel environment" not in (out + err):
         raise MxclusterError("`qconf -spl`: %s" % last(err or out))
@@ -123,7 +109,8 @@ def _problem(wanted: Request) -> Optional[str]:
             "parallel_environment=%s: Grid Engine has no such parallel environment%s: use one of "
             "%s, or add one with `qconf -ap`" % (name, did_you_mean(name, known), ", ".join(known))
         )
-    rule, settings = _rule(name), _settings(name)
+    settings = _settings(name)
+    rule = settings.get(RULE, "unknown")
     wrong = ["%s %s" % (key, value) for key, value in NEEDED.items() if settings.get(key) != value]
     if wrong:
         return (
@@ -132,8 +119,9 @@ def _problem(wanted: Request) -> Optional[str]:
         )
     if not rule.isdigit():
         return (
-            "parallel_environment=%s: %s: use a parallel environment with a number, such as 1 (one "
-            "slot on each node)" % (name, RULE % rule)
+            "parallel_environment=%s: its allocation_rule is %s, so the number of nodes of a job "
+            "is unknown before the start: use a parallel environment with a number, such as 1 (one "
+            "slot on each node)" % (name, rule)
         )
     queue = ["-q", wanted.queue] if wanted.queue else []
     code, out, err = call(["qselect", "-pe", name] + queue)
@@ -148,7 +136,7 @@ def _problem(wanted: Request) -> Optional[str]:
             "num_nodes=%d: only %d nodes have queues with the parallel environment %s: lower "
             "num_nodes" % (wanted.nodes, len(places), name)
         )
-    return None
+    return ""
 
 
 def _settings(environment: str) -> Dict[str, str]:
@@ -157,21 +145,15 @@ def _settings(environment: str) -> Dict[str, str]:
     return {words[0]: words[1] for words in lines if len(words) > 1}
 
 
-def _rule(environment: str) -> str:
-    """Return the allocation_rule of a parallel environment, such as 1 or $fill_up."""
-    return _settings(environment).get("allocation_rule", "unknown")
-
-
 def submit(folder: str, job: str, wanted: Request, script: str) -> str:
     """Submit the shell script `script`, and return the id of the job in Grid Engine.
 
-    The output of the script goes to batch.log in `folder`. MxclusterError if Grid Engine refuses
-    the job.
+    The output of the script goes to batch.log in `folder`. Raises MxclusterError if Grid Engine
+    refuses the job.
 
-    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` its
-    wishes.
+    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` its wishes.
     """
-    slots = wanted.nodes * int(_rule(wanted.environment))
+    slots = wanted.nodes * int(_settings(wanted.environment)[RULE])
     # mxcluster's own arguments come last, and -hard ends an earlier -soft.
     argv = ["qsub", *wanted.options]
     argv += ["-hard", "-terse", "-N", job_name(job), "-wd", folder, "-j", "y", "-r", "n"]
@@ -179,11 +161,7 @@ def submit(folder: str, job: str, wanted: Request, script: str) -> str:
     argv += ["-q", wanted.queue] if wanted.queue else []
     argv += ["-l", "h_rt=%d" % seconds(wanted.time)] if wanted.time else []
     argv += ["-l", wanted.gres] if wanted.gres else []
-    code, out, err = call(argv, stdin=script)
-    number = last(out).split(".")[0]
-    if code or not number.isdigit():
-        raise MxclusterError("Grid Engine refuses the job: %s" % last(err or out))
-    return number
+    return number_of("sge", argv, script, ".")
 
 
 def state(number: str) -> State:

@@ -1,9 +1,17 @@
 """Call the programs of Slurm: sinfo, sbatch, scontrol, scancel and srun."""
 
-import shutil
 from typing import Dict, Iterator, List, Sequence, Tuple
 
 from mxcluster.batch_systems import (
+    LOG,
+    NAME,
+    NO_OPTION,
+    NOTHING,
+    ONE_JOB,
+    OWN_FOLDER,
+    OWN_RESTARTS,
+    OWN_SCRIPT,
+    WAIT,
     Facts,
     Request,
     State,
@@ -11,10 +19,10 @@ from mxcluster.batch_systems import (
     call,
     head_killed,
     job_name,
-    last,
+    number_of,
     seconds,
 )
-from mxcluster.errors import MxclusterError, did_you_mean
+from mxcluster.errors import did_you_mean
 
 FACTS = Facts(
     title="Slurm",
@@ -24,6 +32,8 @@ FACTS = Facts(
     queue="partition",
     gres="`gpu:2` of each node for `sbatch --gres`",
     needs={},
+    programs=("sinfo", "sbatch", "scontrol", "scancel"),
+    package="slurm-client",
 )
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
 RUNNING = ("RUNNING", "STAGE_OUT", "SIGNALING", "RESIZING")
@@ -47,30 +57,31 @@ FAILURES = {
 LAUNCH_FAILED = "launch_failed_requeued_held"
 AGAIN = {"NODE_FAIL", "BOOT_FAIL", "PREEMPTED"} | set(FAILURES)
 # The options of sbatch are those of Slurm 22.05 (sbatch.1).
-# {long option of sbatch: (short option or "", reason of the refusal)}. sbatch accepts a part
-# of a long name, a value after "=" or in the next word, and several short options in one word.
-_OF_SBATCH: Dict[str, Tuple[str, str]] = {
-    "array": ("a", "mxcluster follows one job, and an array has several"),
-    "cluster-constraint": ("", "mxcluster asks only the cluster of the submit host"),
-    "clusters": ("M", "mxcluster asks only the cluster of the submit host"),
-    "chdir": ("D", "the job runs in its job folder"),
-    "error": ("e", "mxcluster reads the output of the job from batch.log"),
-    "gid": ("", "the submitting user owns the job"),
-    "help": ("h", "sbatch would submit nothing"),
-    "job-name": ("J", "job_id sets the name of the job"),
-    "nodes": ("N", "num_nodes sets the number of nodes"),
-    "ntasks": ("n", "num_nodes sets the number of tasks"),
-    "output": ("o", "mxcluster reads the output of the job from batch.log"),
-    "quiet": ("Q", "sbatch would not print the id of the job"),
-    "requeue": ("", "max_restarts sets the number of restarts"),
-    "signal": ("", "a signal ends the programs of mxcluster"),
-    "test-only": ("", "sbatch would submit nothing"),
-    "uid": ("", "the submitting user owns the job"),
-    "usage": ("", "sbatch would submit nothing"),
-    "version": ("V", "sbatch would submit nothing"),
-    "wait": ("W", "sbatch would wait for the end of the job"),
-    "wrap": ("", "mxcluster submits its own script"),
+# {reason of a refusal: the refused options of sbatch, with the short option after a colon}. sbatch
+# accepts a part of a long name, a value after "=" or in the next word, and several short options in
+# one word.
+_REFUSED = {
+    LOG: "error:e output:o",
+    NAME: "job-name:J",
+    ONE_JOB: "array:a",
+    OWN_FOLDER: "chdir:D",
+    OWN_RESTARTS: "requeue",
+    OWN_SCRIPT: "wrap",
+    WAIT % "sbatch": "wait:W",
+    NOTHING % "sbatch": "help:h test-only usage version:V",
+    "a signal ends the programs of mxcluster": "signal",
+    "mxcluster asks only the cluster of the submit host": "cluster-constraint clusters:M",
+    "num_nodes sets the number of nodes": "nodes:N",
+    "num_nodes sets the number of tasks": "ntasks:n",
+    "sbatch would not print the id of the job": "quiet:Q",
+    "the submitting user owns the job": "gid uid",
 }
+_OPTIONS = [
+    (option.partition(":"), why) for why, options in _REFUSED.items() for option in options.split()
+]
+# {long option: reason}, sorted, as a part of a name may fit several options; {letter: reason}.
+_LONG = dict(sorted((name, why) for (name, _, _), why in _OPTIONS))
+_SHORT = {letter: why for (_, _, letter), why in _OPTIONS if letter}
 # Options of sbatch that take no value in the next word.
 _FLAGS = (
     "contiguous,exclusive,get-user-env,help,hold,ignore-pbs,nice,no-bell,no-kill,no-requeue,"
@@ -82,62 +93,50 @@ _SHORT_FLAGS = "hHkOQsvVW"
 
 def refused(words: Sequence[str]) -> Iterator[Tuple[str, str]]:
     """Yield (word, reason) for each refused argument of sbatch."""
-    short = {letter: why for letter, why in _OF_SBATCH.values() if letter}
     takes_value = False
     for word in words:
         if takes_value and not word.startswith("-"):
             takes_value = False
         elif word.startswith("--") and len(word) > 2:
             name, equals, _ = word[2:].partition("=")
-            reasons = [_OF_SBATCH[one][1] for one in _OF_SBATCH if one.startswith(name)]
+            reasons = [why for option, why in _LONG.items() if option.startswith(name)]
             if reasons and name != "":
                 yield word, reasons[0]
             takes_value = not equals and not any(flag.startswith(name) for flag in _FLAGS)
         elif word.startswith("-") and len(word) > 1 and word != "--":
             takes_value = True
             for place, letter in enumerate(word[1:], 2):
-                if letter in short:
-                    yield word, short[letter]
+                if letter in _SHORT:
+                    yield word, _SHORT[letter]
                 takes_value = place == len(word) and letter not in _SHORT_FLAGS
                 if letter not in _SHORT_FLAGS:  # the rest of the word is its value
                     break
         else:
             takes_value = False
-            yield word, "it is no option, and mxcluster submits its own script"
+            yield word, NO_OPTION
 
 
-def problems(wanted: Request) -> List[str]:
-    """Return a message for each reason why this host cannot submit the job, or [].
+def problem(wanted: Request) -> str:
+    """Return the reason why this host cannot submit the job, or "".
 
-    `wanted`: the wishes of the job.
+    `wanted`: the wishes of the job. Raises MxclusterError if Slurm does not answer.
     """
-    lacking = [
-        name for name in ("sinfo", "sbatch", "scontrol", "scancel") if not shutil.which(name)
-    ]
-    if lacking:
-        return [
-            "launcher=slurm: this host has no %s: install the client of Slurm (Debian: "
-            "slurm-client), or name a host with the client in -e submit_host="
-            % " and ".join(lacking)
-        ]
-    try:
-        partitions = _partitions(ask(["sinfo", "--noheader", "--format=%R|%P|%D"]))
-    except MxclusterError as error:
-        return ["launcher=slurm: Slurm does not answer: %s" % error]
+    partitions = _partitions(ask(["sinfo", "--noheader", "--format=%R|%P|%D"]))
     queue = wanted.queue or next((name for name, one in partitions.items() if one[1]), "")
     if not queue:
-        return ["launcher=slurm: Slurm has no default partition: use -e queue=NAME"]
+        return "launcher=slurm: Slurm has no default partition: use -e queue=NAME"
     if queue not in partitions:
-        return [
-            "queue=%s: Slurm has no such partition%s: use one of %s"
-            % (queue, did_you_mean(queue, partitions), ", ".join(sorted(partitions)))
-        ]
+        return "queue=%s: Slurm has no such partition%s: use one of %s" % (
+            queue,
+            did_you_mean(queue, partitions),
+            ", ".join(sorted(partitions)),
+        )
     if wanted.nodes > partitions[queue][0]:
-        return [
-            "num_nodes=%d: the partition %s has only %d nodes: lower num_nodes, or name "
-            "another partition with -e queue=" % (wanted.nodes, queue, partitions[queue][0])
-        ]
-    return []
+        return (
+            "num_nodes=%d: the partition %s has only %d nodes: lower num_nodes, or name another "
+            "partition with -e queue=" % (wanted.nodes, queue, partitions[queue][0])
+        )
+    return ""
 
 
 def _partitions(output: str) -> Dict[str, List[int]]:
@@ -157,11 +156,10 @@ def _partitions(output: str) -> Dict[str, List[int]]:
 def submit(folder: str, job: str, wanted: Request, script: str) -> str:
     """Submit the shell script `script`, and return the id of the job in Slurm.
 
-    The output of the script goes to batch.log in `folder`. MxclusterError if Slurm refuses
+    The output of the script goes to batch.log in `folder`. Raises MxclusterError if Slurm refuses
     the job.
 
-    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` its
-    wishes.
+    Args: `folder` the job folder; `job` the id of the job in mxcluster; `wanted` its wishes.
     """
     # mxcluster's own arguments come last: the last of equal options counts.
     argv = ["sbatch", *wanted.options]
@@ -172,11 +170,7 @@ def submit(folder: str, job: str, wanted: Request, script: str) -> str:
     if wanted.time:
         argv.append("--time=%d" % -(-seconds(wanted.time) // 60))
     argv += ["--gres=" + wanted.gres] * bool(wanted.gres)
-    code, out, err = call(argv, stdin=script)
-    number = last(out).split(";")[0]
-    if code or not number.isdigit():
-        raise MxclusterError("Slurm refuses the job: %s" % last(err or out))
-    return number
+    return number_of("slurm", argv, script, ";")
 
 
 def state(number: str) -> State:

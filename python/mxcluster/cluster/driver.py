@@ -414,13 +414,4 @@ def restart_reason(driver: Optional[Driver]) -> str:
 
     Args: `driver` the state of the driver, or None if unknown.
     """
-    if not driver or not driver.installed:
-        return ""
-    if driver.nouveau:
-        return "driver %s is installed, but nouveau is loaded" % driver.installed
-    if driver.loaded != driver.installed:
-        return "driver %s is installed, but %s is loaded" % (
-            driver.installed,
-            driver.loaded or "none",
-        )
-    return ""
+    return driver.restart_reason() if driver else ""

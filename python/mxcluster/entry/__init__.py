@@ -8,95 +8,93 @@ process with the rights of the training user carries out the command (see `entry
 """
 
 import os
-from typing import Any, Dict, List, Optional
+from typing import List, Optional, cast
 
 from mxcluster.entry import leftovers, programs, units
 from mxcluster.errors import MxclusterError
-from mxcluster.model.protocol import Check, Collect, Jobs, Look, RecordNode, Request, Start, Stop
-from mxcluster.model.record import encode
+from mxcluster.model.answers import (
+    Answer,
+    CheckedNode,
+    Collected,
+    JobList,
+    Looked,
+    Recorded,
+    Stopped,
+)
+from mxcluster.model.protocol import Collect, Look, OfJob, Request, Start, Stop
 
-Json = Dict[str, Any]
 
-
-def run(request: Request) -> Json:
-    """Carry out `request` on this node, and return the answer (dict for JSON).
+def run(request: Request) -> Answer:
+    """Carry out `request` on this node, and return the answer.
 
     Raises MxclusterError if the command fails.
     """
     request = request.on_node()
     spool = request.spool if isinstance(request, Collect) else None
     swept = leftovers.sweep(spool) if request.SWEEPS and not request.check else []
-    unit = units.unit_of(request) if isinstance(request, (Start, Stop, Collect)) else None
+    unit = units.unit_of(request) if isinstance(request, OfJob) else None
+    if isinstance(request, Stop):
+        return _stop(request, unit, swept)
+    if isinstance(request, Collect):
+        return _collect(request, unit, swept)
     if unit and isinstance(request, Start) and not (request.plan and request.plan.batch):
         return units.start(request, unit)
-    if unit and isinstance(request, Stop):
-        return _stop(request, unit, swept)
-    seen = _seen_by_root(request, unit, swept)
-    if not isinstance(request, Collect):
-        return _with(programs.answer_of(request), seen)
-    if units.is_spooled(request):
-        return _with(units.collect_into_spool(request), seen)
-    answer = dict(programs.answer_of(request), output=request.output, spooled=False)
-    return _with(answer, seen)
+    return _corrected(request, programs.answer_of(request))
 
 
-def _stop(request: Stop, unit: str, swept: List[str]) -> Json:
-    """End the job in the systemd unit `unit`, and remove the job's firewall rules.
+def _stop(request: Stop, unit: Optional[str], swept: List[str]) -> Stopped:
+    """End the job in the systemd unit `unit`, if any, and remove the job's firewall rules.
 
-    Returns the answer (dict). If the process of the training user fails, the function still ends
-    the unit and removes the rules. Then the function raises MxclusterError. `swept`: the result of
-    `leftovers.sweep`.
+    If the process of the training user fails, the function still ends the unit and removes the
+    rules. Then the function raises MxclusterError. `swept`: the result of `leftovers.sweep`.
     """
     try:
-        answer = programs.answer_of(request)
+        answer = cast(Stopped, programs.answer_of(request))
     except MxclusterError as error:
+        if unit is None:
+            raise
         raise MxclusterError(
             "\n".join(
                 [str(error), "Root has ended the unit %s." % unit] + units.settle(request, unit)
             )
         ) from error
-    return _with(answer, {"left": units.settle(request, unit) + swept})
+    settled = units.settle(request, unit) if unit else []
+    return answer.replaced(left=[*answer.left, *settled, *swept])
 
 
-def _seen_by_root(request: Request, unit: Optional[str], swept: List[str]) -> Json:
-    """Return the fields of the answer that root itself determines (dict).
+def _collect(request: Collect, unit: Optional[str], swept: List[str]) -> Collected:
+    """Pack the files of a job, and return the answer with the facts that root determines.
 
-    The process of the training user cannot change these fields. `unit`: the job's systemd unit or
-    None. `swept`: the result of `leftovers.sweep`.
+    Root looks first, because the process of the training user could change the state of the job.
+    `unit`, `swept`: see `_stop`.
     """
-    if isinstance(request, Collect):
-        untrue = units.untrue_end(request, unit) if unit else None
-        left = (units.settle(request, unit) if unit else []) + swept
-        return {
-            "left": left,
-            "untrue": untrue,
-            "outside": units.outside(request) if unit else [],
-        }
-    if isinstance(request, Stop):
-        return {"left": swept} if swept else {}
-    if isinstance(request, Look):
-        return {"ports_open": units.why_open(request), "problems": units.hidden(request)}
-    if isinstance(request, Check):
-        return {"ports_open": units.why_open(request)}
-    if isinstance(request, Jobs):
-        return {"units": units.jobs_with_units(request)}
-    if isinstance(request, RecordNode) and os.geteuid() == 0 and request.user:
+    untrue, outside, seen = None, [], swept  # type: Optional[str], List[str], List[str]
+    if unit:
+        untrue = units.untrue_end(request, unit)
+        seen = units.settle(request, unit) + swept
+        outside = units.outside(request)
+    if units.is_spooled(request):
+        answer = units.collect_into_spool(request)
+    else:
+        answer = cast(Collected, programs.answer_of(request))
+        answer = answer.replaced(output=request.output, spooled=False)
+    left = [*(answer.left or []), *seen]
+    return answer.replaced(left=left, untrue=untrue, outside=outside)
+
+
+def _corrected(request: Request, answer: Answer) -> Answer:
+    """Return `answer`, which the training user has given, with the facts that root determines."""
+    if isinstance(request, Look) and isinstance(answer, Looked):
+        problems = [*answer.problems, *units.hidden(request)]
+        return answer.replaced(problems=problems, ports_open=units.why_open(request))
+    if isinstance(answer, CheckedNode):
+        check = answer.check.replaced(ports_open=units.why_open(request))
+        return answer.replaced(check=check)
+    if isinstance(answer, JobList):
+        return answer.replaced(units=units.jobs_with_units(request))
+    if isinstance(answer, Recorded) and os.geteuid() == 0 and request.user:
         from mxcluster.node import probe  # not at the top: each poll would import it
 
         # With the fields that are None: the training user decides about none of them.
-        return {name: encode(value) for name, value in vars(probe.machine()).items()}
-    return {}
-
-
-def _with(answer: Json, seen: Json) -> Json:
-    """Merge the dicts `answer` and `seen`, and return the result (dict).
-
-    `answer` comes from the process of the training user, and `seen` from root. A field of `seen`
-    replaces the field of the same name in `answer`. The function joins the lists "left" and
-    "problems" of both dicts.
-    """
-    both = {}
-    for name in ("left", "problems"):
-        if name in seen:
-            both[name] = (answer[name] if isinstance(answer.get(name), list) else []) + seen[name]
-    return dict(answer, **dict(seen, **both))
+        return answer.replaced(record=answer.record.replaced(**vars(probe.machine())))
+    return answer

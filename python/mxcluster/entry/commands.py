@@ -4,7 +4,7 @@ The functions run as the training user. The process of root works without this m
 """
 
 import os
-from typing import Callable, Dict, Mapping, Optional, Tuple, Type, TypeVar, cast
+from typing import Callable, Dict, Optional, Tuple, Type, TypeVar, cast
 
 from mxcluster.agent import (
     checkpoint_transfer,
@@ -15,54 +15,40 @@ from mxcluster.agent import (
     jobs,
     shared_folder,
 )
-from mxcluster.errors import BadInput
 from mxcluster.model import protocol
-from mxcluster.model.answers import Looked
-from mxcluster.model.node_requests import CheckRequest, LookRequest, RecordRequest
+from mxcluster.model.answers import Answer, CheckedNode, Looked, Recorded
 from mxcluster.model.protocol import Request
-from mxcluster.model.record import Record, encode
-from mxcluster.model.shapes import Wrong
+from mxcluster.model.record import encode
 
-A = TypeVar("A", bound=Record)
 R = TypeVar("R", bound=Request)
-Json = Dict[str, object]
-Function = Callable[[Request], object]  # returns a record of the class ANSWER, or its JSON
-
-
-def _decoded(cls: Type[A], arguments: Mapping[str, object]) -> A:
-    """Return `arguments` as a record. Raises BadInput if a field is invalid."""
-    try:
-        return cls.decode(arguments)
-    except Wrong as wrong:
-        raise BadInput(
-            "the controller's request to this node is invalid (%s): %s"
-            % (wrong, protocol.OTHER_VERSION)
-        ) from None
+Function = Callable[[Request], Answer]
 
 
 def _look(request: protocol.Look) -> Looked:
     from mxcluster.node import probe  # not at the top: each poll would import it
 
-    return probe.look(_decoded(LookRequest, request.arguments), claims.held)
+    return Looked.decode(encode(probe.look(request.arguments, claims.held)))
 
 
-def _record(request: protocol.RecordNode) -> Json:
+def _record(request: protocol.RecordNode) -> Recorded:
     from mxcluster.node import gpus, probe
 
-    known = _decoded(RecordRequest, request.arguments).known
     if request.shared is None:
-        return probe.facts(known).encode()
+        return Recorded(record=probe.facts(request.arguments.known))
     shared_folder.check(request.shared)
-    return probe.facts(known).replaced(granted=gpus.granted(os.environ)).encode()
+    found = probe.facts(request.arguments.known).replaced(cards=gpus.cards())
+    # A driver that waits for a restart shows no GPU. The head then names this cause.
+    waits = found.cards and found.driver and found.driver.restart_reason()
+    return Recorded(record=found.replaced(granted=None if waits else gpus.granted(os.environ)))
 
 
-def _check(request: protocol.Check) -> Json:
+def _check(request: protocol.Check) -> CheckedNode:
     from mxcluster.node import health_checks
 
-    return health_checks.check(_decoded(CheckRequest, request.arguments)).encode()
+    return CheckedNode(check=health_checks.check(request.arguments))
 
 
-def _row(command: Type[R], function: Callable[[R], object]) -> Tuple[Type[Request], Function]:
+def _row(command: Type[R], function: Callable[[R], Answer]) -> Tuple[Type[Request], Function]:
     """Return a row of the table. mypy checks that the function takes the class of the command."""
     return command, cast(Function, function)
 
@@ -88,11 +74,11 @@ FUNCTIONS: Dict[Type[Request], Function] = dict(
 )
 
 
-def carry_out(request: Request, target: Optional[int] = None) -> Json:
-    """Carry out `request` in this process, and return the answer (dict for JSON).
+def carry_out(request: Request, target: Optional[int] = None) -> Answer:
+    """Carry out `request` in this process, and return the answer.
 
     `target`: the open descriptor of the tar file for `collect`, None for the path of the request.
     """
     if target is not None and isinstance(request, protocol.Collect):
-        return collecting.collect(request, target).encode()
-    return cast(Json, encode(FUNCTIONS[type(request)](request)))
+        return collecting.collect(request, target)
+    return FUNCTIONS[type(request)](request)

@@ -1,4 +1,7 @@
-"""Remove temporary folders of killed Ansible modules, and job archives of killed controllers."""
+"""Remove temporary folders of killed Ansible modules, and job archives of killed controllers.
+
+A line of tmpfiles.d would need root and systemd, which not every node has.
+"""
 
 import contextlib
 import glob

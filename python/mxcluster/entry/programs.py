@@ -1,57 +1,48 @@
 """Carry out commands with the rights of the training user."""
 
 import os
+import pwd
 import signal
 import subprocess
 import sys
-from typing import Any, Callable, Dict, List, Optional, Tuple
+import types
+from typing import List, Optional, Tuple
 
 from mxcluster.errors import MxclusterError
+from mxcluster.model.answers import Answer
 from mxcluster.model.protocol import RecordNode, Request
 from mxcluster.node import json_cli, processes, training_user
 
-Json = Dict[str, Any]
-
 # File descriptors for the answer of this process. Child processes close these descriptors.
-ANSWERS = []  # type: List[int]
+ANSWERS: List[int] = []
 
 
-def answer_of(request: Request, target: Optional[int] = None) -> Json:
-    """Carry out `request`, and return the answer (dict).
+def answer_of(request: Request, target: Optional[int] = None) -> Answer:
+    """Carry out `request`, and return the answer.
 
     If the user of the request is another user, a child process with that user's rights carries out
-    the request. `target`: see `commands.carry_out`. Raises MxclusterError if the command fails.
+    the request. The child ends with this process. Other processes of the same user cannot read the
+    child's memory or open the child's descriptors. `target`: see `commands.carry_out`. Raises
+    MxclusterError if the command fails or if the answer is invalid.
     """
-    refusing = Refusing(request.check)
-    entry = training_user.other(refusing, request.user)
-    if entry is None:
-        return _checked(request, *_in_process(request, target))
-    if isinstance(request, RecordNode):
-        _prove_that_it_runs(entry)
-    work = _child_of(os.getpid(), request, target)
-    return _checked(request, *training_user.ask_as(refusing, entry, work, request.limit()))
+    refusing, parent = Refusing(request.check), os.getpid()
 
-
-def _child_of(
-    parent: int, request: Request, target: Optional[int] = None
-) -> Callable[[], Tuple[Json, int]]:
-    """Return a function that carries out `request` in the child process.
-
-    The child ends with the process `parent` (a pid). Other processes of the same user cannot read
-    the child's memory or open the child's descriptors. `target`: see `commands.carry_out`.
-    """
-
-    def work() -> Tuple[Json, int]:
+    def in_child() -> Tuple[object, int]:
         processes.set_pdeathsig(parent, signal.SIGTERM)
         processes.hide()
         for descriptor in ANSWERS:
             os.close(descriptor)
         return _in_process(request, target)
 
-    return work
+    entry = training_user.other(refusing, request.user)
+    if entry is None:
+        return _checked(request, *_in_process(request, target))
+    if isinstance(request, RecordNode):
+        _prove_that_it_runs(entry)
+    return _checked(request, *training_user.ask_as(refusing, entry, in_child, request.limit()))
 
 
-def _prove_that_it_runs(entry: Any) -> None:
+def _prove_that_it_runs(entry: pwd.struct_passwd) -> None:
     """Check that the user of the passwd entry `entry` can run this Python, as a job will do.
 
     Raises MxclusterError if Python does not start.
@@ -88,11 +79,11 @@ class Refusing:
         raise MxclusterError(msg)
 
 
-def _in_process(request: Request, target: Optional[int] = None) -> Tuple[Json, int]:
-    return json_cli.of(lambda: commands().carry_out(request, target))
+def _in_process(request: Request, target: Optional[int]) -> Tuple[object, int]:
+    return json_cli.of(lambda: commands().carry_out(request, target).encode())
 
 
-def commands() -> Any:
+def commands() -> types.ModuleType:
     """Return the module `commands`.
 
     Most calls happen in the training user's process. The import is inside the function, because
@@ -103,30 +94,12 @@ def commands() -> Any:
     return module
 
 
-def _checked(request: Request, found: Any, code: int) -> Json:
-    if code == 0 and isinstance(found, dict):
-        return found
+def _checked(request: Request, found: object, code: int) -> Answer:
+    if code == 0:
+        return request.decoded("the process of the training user", found)
     raise MxclusterError(
         found["error"]
         if isinstance(found, dict) and "error" in found
         else "the command %s ended with status %d and without an answer: check the training user's "
         "processes on this node, and run the playbook again" % (request.KIND, code)
-    )
-
-
-def call(argv: List[str]) -> Tuple[int, str, str]:
-    """Run the system program `argv`, and return (exit status, stdout, stderr).
-
-    If the program does not start, the exit status is 127, and stderr has the reason.
-    """
-    try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
-        )
-    except OSError as error:
-        return 127, "", "cannot run `%s` on this node: %s" % (argv[0], error.strerror)
-    return (
-        done.returncode,
-        done.stdout.decode(errors="replace"),
-        done.stderr.decode(errors="replace"),
     )

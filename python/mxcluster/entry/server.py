@@ -1,10 +1,7 @@
 """Carry out the requests of the head of a batch job: `python -I -m mxcluster.entry --serve`.
 
 The batch system starts this program on each node of the job. The head writes a request (see
-`mxcluster.model.protocol`) as a line to stdin, and this program answers each request with a line:
-
-    {"command": name, "answer": object}     or     {"command": name, "error": text}
-
+`mxcluster.model.protocol`) as a line to stdin. This program answers with a line, a `Reply`.
 Without the head, stdin ends, and this program ends the agents that it has started.
 """
 
@@ -14,14 +11,15 @@ import select
 import signal
 import subprocess
 import sys
-from typing import Dict, List, Optional, TextIO
+from typing import List, Optional, TextIO, cast
 
 from mxcluster.agent import commands
 from mxcluster.agent.folder import JobFolder
 from mxcluster.agent.supervisor import note
 from mxcluster.entry.commands import carry_out
-from mxcluster.errors import DAMAGED, MxclusterError, of_system
+from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.model import protocol
+from mxcluster.model.answers import Answer, Recorded
 from mxcluster.node import json_cli, processes
 
 PERIOD = 1.0  # seconds between two looks at a job, whose folder all nodes read over the network
@@ -60,28 +58,26 @@ class Server:
 
     def answer(self, line: bytes) -> None:
         """Carry out the request in `line`, and send the answer."""
-        kind = ""
-
-        def work() -> Dict[str, object]:
-            nonlocal kind
-            request = protocol.read(line)
-            kind = request.KIND
-            return self.carry_out(request)
-
-        found, code = json_cli.of(work)
-        reply = dict(found, command=kind) if code else {"command": kind, "answer": found}
+        reply, _ = json_cli.of(lambda: self.reply_to(protocol.read(line)).encode())
         self.answers.write(json.dumps(reply) + "\n")
         self.answers.flush()
 
-    def carry_out(self, request: protocol.Request) -> Dict[str, object]:
+    def reply_to(self, request: protocol.Request) -> protocol.Reply:
+        """Carry out `request`, and return the reply, also after an error."""
+        found, code = json_cli.of(lambda: self.carry_out(request).encode())
+        if code:
+            return protocol.Reply(command=request.KIND, error=str(found["error"]))
+        return protocol.Reply(command=request.KIND, answer=found)
+
+    def carry_out(self, request: protocol.Request) -> Answer:
         """Carry out `request`, and return the answer. A further request ends a wait early."""
         if isinstance(request, protocol.RecordNode):
             return record(request)
         if isinstance(request, protocol.Wait):
-            return commands.wait(request, self.has_request).encode()
+            return commands.wait(request, self.has_request)
         if isinstance(request, protocol.Start):
             self.jobs.append(request.job_dir)
-            return commands.start(request, signal.SIGTERM).encode()
+            return commands.start(request, signal.SIGTERM)
         return carry_out(request)
 
     def has_request(self, seconds: float) -> bool:
@@ -94,10 +90,8 @@ class Server:
         for job_dir in self.jobs:
             try:
                 commands.stop(protocol.Stop(job_dir=job_dir, peer=True))
-            except MxclusterError as error:
+            except (MxclusterError, OSError) as error:
                 note("cannot end the agent of %s: %s" % (job_dir, error))
-            except OSError as error:
-                note("cannot end the agent of %s: %s" % (job_dir, of_system(error)))
 
     def send(self, signum: int) -> None:
         """Send a signal of the batch system to the agents."""
@@ -106,11 +100,11 @@ class Server:
                 status = JobFolder(job_dir).status()
                 if status is not None:
                     processes.send(processes.recorded(status.agent), signum)
-            except (MxclusterError, OSError) + DAMAGED as error:
+            except (MxclusterError, OSError) as error:
                 note("cannot send a signal to the agent of %s: %s" % (job_dir, error))
 
 
-def record(request: protocol.RecordNode) -> Dict[str, object]:
+def record(request: protocol.RecordNode) -> Recorded:
     """Return the facts of this node, which another process finds: MXNet would stay in the memory.
 
     Raises MxclusterError if the process fails.
@@ -133,8 +127,7 @@ def record(request: protocol.RecordNode) -> Dict[str, object]:
         )
     if error:
         raise MxclusterError(str(error))
-    answer: Dict[str, object] = found
-    return answer
+    return cast(Recorded, request.decoded("this node", found))
 
 
 def serve(answers: TextIO) -> None:

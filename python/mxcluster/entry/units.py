@@ -8,21 +8,22 @@ import re
 import stat
 import tempfile
 import time
-from typing import Any, Dict, Iterator, List, Optional, Set
+from typing import Iterator, List, Optional, Set, cast
 
+from mxcluster import calls
 from mxcluster.entry import programs
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.file_io import replace
+from mxcluster.model.answers import AgentStarted, Collected, Progress
 from mxcluster.model.plan import NodePlan
 from mxcluster.model.protocol import Collect, Look, OfJob, Prepare, Request, Start, Status, Stop
+from mxcluster.model.status import Status as JobStatus
 from mxcluster.node import firewall, json_cli, processes
 
-Json = Dict[str, Any]
-
 TEMPLATE = "/etc/systemd/system/mxcluster-agent@.service"
-WISHES = "/run/mxcluster"
 PATIENCE = 2.0  # seconds until a process outside of the units counts
 UNIT_ENDS = 10  # seconds to wait for the end of a unit
+LIVES = ("active", "activating", "deactivating", "reloading")  # states of a unit with processes
 PRIVATE = ("/tmp", "/var/tmp")  # a unit with PrivateTmp=yes has its own, empty folders
 
 
@@ -42,12 +43,9 @@ def has_units(request: Request) -> bool:
 
 def hidden(request: Look) -> List[str]:
     """Return [message] if `data_dir` of the request is hidden from jobs in units, else []."""
-    path = str(request.arguments.get("data_dir") or "")
-    if request.arguments.get("engine"):  # it starts the agent outside of a unit
-        return []
-    if not any(
-        (os.path.normpath(path) + "/").startswith(folder + "/") for folder in PRIVATE
-    ) or not has_units(request):
+    path, engine = request.arguments.data_dir, request.arguments.engine
+    is_private = (os.path.normpath(path) + "/").startswith(tuple(name + "/" for name in PRIVATE))
+    if engine or not is_private or not has_units(request):  # an engine's agents have no unit
         return []
     return [
         "data_dir=%s is hidden from jobs on this node, because a job has its own %s: choose "
@@ -57,42 +55,43 @@ def hidden(request: Look) -> List[str]:
 
 def unit_of(request: OfJob) -> Optional[str]:
     """Return the name of the job's systemd unit, or None if the job runs without a unit."""
-    job = request.job_id
-    return (
-        "mxcluster-agent@%s.service" % job
-        if has_units(request) and re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", job)
-        else None
-    )
+    is_name = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", request.job_id)
+    return "mxcluster-agent@%s.service" % request.job_id if is_name and has_units(request) else None
 
 
-def start(request: Start, unit: str) -> Json:
-    """Start a job as the systemd unit `unit`, and return {"job": its id, "status"}.
+def start(request: Start, unit: str) -> AgentStarted:
+    """Start a job as the systemd unit `unit`, and return the first status.
 
-    "status" is the agent's answer to `status`. Only the preparation and the job itself run as the
-    training user. Raises MxclusterError if the unit fails, and BadInput without a plan.
+    Only the preparation and the job itself run as the training user. Raises MxclusterError if the
+    unit fails, and BadInput without a plan.
     """
     if request.plan is None:  # root cannot trust a plan of the training user
         raise BadInput("the command start needs the plan of the job: add packed_plan to the task")
     programs.commands()  # one import here serves both child processes
     programs.answer_of(request.turned_into(Prepare))
     # Reset failed units of earlier jobs: the agent and the controller were killed together.
-    programs.call(["systemctl", "reset-failed", "mxcluster-agent@*", "mxcluster-firewall@*"])
-    write_wish(request.plan, pwd.getpwnam(request.user).pw_uid)
-    code, out, err = programs.call(["systemctl", "start", unit])
+    calls.run(["systemctl", "reset-failed", "mxcluster-agent@*", "mxcluster-firewall@*"])
+    write_firewall_request(request.plan, pwd.getpwnam(request.user).pw_uid)
+    code, out, err = calls.run(["systemctl", "start", unit])
     if code != 0:
-        state = programs.call(
+        state = calls.run(
             ["systemctl", "status", "--no-pager", "--full", "--output=cat", "--lines=30", unit]
         )[1]
         # Read agent.log as the training user: for root, a link of that name could expose any file.
         path = os.path.join(request.job_dir, "agent.log")
-        log = programs.call(["runuser", "-u", request.user, "--", "tail", "-n", "15", path])[1]
+        log = calls.run(["runuser", "-u", request.user, "--", "tail", "-n", "15", path])[1]
         # Remove the prepared job, and secrets that the agent left unread.
         with contextlib.suppress(MxclusterError):  # the error of the start is raised below
             programs.answer_of(request.turned_into(Stop))
         settle(request, unit)
         raise MxclusterError(why_not_started(unit, (err or out).strip(), state, log))
-    status = programs.answer_of(request.turned_into(Status))["status"]
-    return {"job": status["job"], "status": status}
+    status = status_of(request)
+    return AgentStarted(job=status.job, status=status)
+
+
+def status_of(request: OfJob) -> JobStatus:
+    """Return the status of the job. Raises MxclusterError without a status."""
+    return cast(Progress, programs.answer_of(request.turned_into(Status))).status
 
 
 def why_not_started(unit: str, error: str, state: str, log: str) -> str:
@@ -123,22 +122,13 @@ def jobs_with_units(request: Request) -> Optional[List[str]]:
     """
     if os.geteuid() != 0 or not request.user or not os.path.isdir("/run/systemd/system"):
         return None
-    _, out, _ = programs.call(
-        [
-            "systemctl",
-            "list-units",
-            "--all",
-            "--plain",
-            "--no-legend",
-            "--full",
-            "mxcluster-agent@*",
-        ]
-    )
+    options = "--all --plain --no-legend --full".split()
+    _, out, _ = calls.run(["systemctl", "list-units", *options, "mxcluster-agent@*"])
     rows = [line.split() for line in out.splitlines()]
     found = [
         re.match(r"mxcluster-agent@(.+)\.service$", row[0])
         for row in rows
-        if len(row) > 2 and row[2] in ("active", "activating", "deactivating", "reloading")
+        if len(row) > 2 and row[2] in LIVES
     ]
     return sorted(match.group(1) for match in found if match)
 
@@ -154,10 +144,10 @@ def untrue_end(request: Collect, unit: str) -> Optional[str]:
         return None
     deadline = time.monotonic() + UNIT_ENDS
     while True:
-        _, out, _ = programs.call(["systemctl", "show", "-p", "ActiveState", "-p", "Result", unit])
+        _, out, _ = calls.run(["systemctl", "show", "-p", "ActiveState", "-p", "Result", unit])
         shown = dict(line.partition("=")[::2] for line in out.splitlines())
         state = shown.get("ActiveState", "")
-        if state not in ("active", "activating", "deactivating", "reloading"):
+        if state not in LIVES:
             break
         if time.monotonic() > deadline and state == "deactivating":
             break  # the agent has ended; a process of the job may hang in the kernel
@@ -187,15 +177,15 @@ def outside(request: Collect, patience: float = PATIENCE) -> List[str]:
     function repeats the search for at most `patience` seconds, until no process of the first search
     is left. An engine of the site starts the whole job without a unit: then the list is empty.
     """
-    if request.arguments.get("engine"):
+    if request.arguments.engine:
         return []
     uid = pwd.getpwnam(request.user).pw_uid
     try:
-        status = programs.answer_of(request.turned_into(Status))["status"]
-        since = int(status["agent"]["start_time"])
-    except (MxclusterError, KeyError, TypeError, ValueError):  # the job has not started here
+        since = status_of(request).agent.start_time
+    except MxclusterError:  # the job has not started here
         return []
-    deadline, found = time.monotonic() + patience, None  # type: float, Any
+    deadline = time.monotonic() + patience
+    found = None  # type: Optional[List[processes.Identity]]
     while True:
         commands = _of_commands()
         seen = [
@@ -259,18 +249,17 @@ def settle(request: OfJob, unit: str) -> List[str]:
     and rules.
     """
     both = [unit, unit.replace("mxcluster-agent@", "mxcluster-firewall@")]
-    programs.call(["systemctl", "stop"] + both)
-    programs.call(["systemctl", "reset-failed"] + both)
-    states = programs.call(["systemctl", "is-active"] + both)[1].split()
+    calls.run(["systemctl", "stop"] + both)
+    calls.run(["systemctl", "reset-failed"] + both)
+    states = calls.run(["systemctl", "is-active"] + both)[1].split()
     lines = [
         "the unit %s on this node is still %s: run stop.yml again for this job, or reboot the node"
         % (name, state)
         for name, state in zip(both, states)
         if state not in ("inactive", "unknown")
     ]
-    wish = os.path.join(WISHES, request.job_id + ".json")
     try:
-        return lines + firewall.close(wish)
+        return lines + firewall.close(os.path.join(firewall.FOLDER, request.job_id + ".json"))
     except Exception as error:  # no error here may prevent the end of the job
         return lines + [
             "cannot remove the firewall rules of the job in %s (%s: %s): run stop.yml again for "
@@ -298,28 +287,19 @@ def why_open(request: Request) -> str:
     except Exception as error:  # training goes on after any error here
         return (
             "the state of the firewall for job ports is unknown (%s: %s): repair the firewall "
-            "program"
-            % (
-                type(error).__name__,
-                error,
-            )
+            "program" % (type(error).__name__, error)
         )
 
 
-def write_wish(plan: NodePlan, uid: int) -> None:
+def write_firewall_request(plan: NodePlan, uid: int) -> None:
     """Write the firewall request of the plan, if any, to a file that only root can change.
 
     `plan`: the node's part of the plan. `uid`: the uid of the training user.
     """
-    if not os.path.isdir(WISHES):
-        try:
-            os.mkdir(WISHES)
-        except OSError:
-            if not os.path.isdir(WISHES):  # another start may have made the folder
-                raise
-        os.chmod(WISHES, 0o755)  # under any umask: agents read the firewall's notes there
+    os.makedirs(firewall.FOLDER, exist_ok=True)
+    os.chmod(firewall.FOLDER, 0o755)  # under any umask: agents read the firewall's notes there
     if plan.firewall:
-        path = os.path.join(WISHES, plan.firewall.job + ".json")
+        path = os.path.join(firewall.FOLDER, plan.firewall.job + ".json")
         replace(path, json.dumps(plan.firewall.replaced(uid=uid).encode()))
 
 
@@ -331,7 +311,7 @@ def is_spooled(request: Collect) -> bool:
     return bool(request.spool) and os.geteuid() == 0 and bool(request.user or request.reader)
 
 
-def collect_into_spool(request: Collect) -> Json:
+def collect_into_spool(request: Collect) -> Collected:
     """Pack the job's files into a new tar file in the folder of the request's spool.
 
     Root makes the tar file, and the training user fills the file. Only root can change the folder.
@@ -339,9 +319,8 @@ def collect_into_spool(request: Collect) -> Json:
     faults. Ansible would hold several copies of the whole file in memory. Root would also read any
     file that the training user put in place of the archive.
 
-    Returns the agent's answer (dict) with "output", the path of the tar file, and "spooled", which
-    is False if no file was packed. Raises MxclusterError if root cannot make the folder or the
-    file.
+    Returns the agent's answer with the path of the tar file, also if no file was packed. Raises
+    MxclusterError if root cannot make the folder or the file.
     """
     spool = str(request.spool)
     try:
@@ -363,13 +342,14 @@ def collect_into_spool(request: Collect) -> Json:
             % (spool, error.strerror or error, request.job_id)
         ) from error
     try:
-        answer = programs.answer_of(request, os.dup(target))  # the writer closes its descriptor
+        # The writer closes its descriptor.
+        answer = cast(Collected, programs.answer_of(request, os.dup(target)))
         os.fchown(target, request.reader or 0, -1)
     except BaseException:
         os.unlink(path)
         raise
     finally:
         os.close(target)
-    if answer.get("problem"):
+    if answer.problem:
         os.unlink(path)
-    return dict(answer, output=path, spooled=not answer.get("problem"))
+    return answer.replaced(output=path, spooled=not answer.problem)

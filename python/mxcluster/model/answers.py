@@ -36,17 +36,12 @@ from mxcluster.model.status import MOST_PROCESSES, RUNNING, LatestPulse, Status
 A = TypeVar("A", bound="Answer")
 S = TypeVar("S", bound="AnswerWithStatus")
 
-LEVELS = 12  # most levels of a plan
 MOST_JOBS = 5000
 _digits = matching(r"[0-9]{1,6}", "a number")
 _lines = each(words)
 _progress = table(names.process, record(Latest), MOST_PROCESSES)
 
-
-def _plan(value: object) -> object:
-    if not is_json(value, LEVELS):
-        raise Wrong("JSON of at most %d levels" % LEVELS, value)
-    return value
+LEVELS = 12  # of a plan, about twice those of a real plan
 
 
 class Answer(Record):
@@ -189,6 +184,12 @@ class Logs(Answer):
         table(names.process, each(words, 10**6), MOST_PROCESSES)
     )
     """{name of a log without .log: its last lines}."""
+
+
+def _plan(value: object) -> object:
+    if not is_json(value, LEVELS):
+        raise Wrong("JSON of at most %d levels" % LEVELS, value)
+    return value
 
 
 class WholePlan(Answer):

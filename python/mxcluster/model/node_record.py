@@ -53,6 +53,15 @@ class Driver(Record):
     nouveau: bool = field(flag)
     """Whether the kernel has loaded nouveau."""
 
+    def restart_reason(self) -> str:
+        """Return the reason why the node needs a restart for the driver, or "" without one."""
+        if self.installed and self.nouveau:
+            return "driver %s is installed, but nouveau is loaded" % self.installed
+        if self.installed and self.loaded != self.installed:
+            loaded = self.loaded or "none"
+            return "driver %s is installed, but %s is loaded" % (self.installed, loaded)
+        return ""
+
 
 class MachineFacts(Network):
     """The facts of a machine. Their collection needs no MXNet."""
@@ -79,6 +88,8 @@ class NodeFacts(MachineFacts):
     """{library: sha256 of parts of its file}."""
     granted: Optional[Sequence[int]] = field(optional(each(whole(0, names.MOST_GPU))), default=None)
     """The GPUs that a batch system gives to a job, only in its job."""
+    cards: Optional[int] = field(optional(whole(0, 1024)), default=None)
+    """The number of NVIDIA's GPUs on the PCI bus, only in the job of a batch system."""
 
 
 class Cuda(Record):

@@ -1,4 +1,4 @@
-"""Define the arguments of the commands `look`, `record` and `check`, which read facts of a node."""
+"""Define the object `request` of the commands `look`, `record`, `check` and `collect`."""
 
 from typing import Mapping, Optional, Sequence
 
@@ -12,6 +12,10 @@ from mxcluster.model.shapes import Wrong, each, flag, optional, table, text, who
 from mxcluster.model.submission import BatchRequest
 
 HERE = "on this node"
+
+
+class Arguments(Record):
+    """Base of an object `request`. The codec alone checks it, as each command has another class."""
 
 
 class AllGpus(Record):
@@ -56,7 +60,7 @@ class MpiRequest(Record):
         )
 
 
-class LookRequest(Record):
+class LookRequest(Arguments):
     """The needs of a job on a node."""
 
     address: Optional[str] = field(optional(text), default=None)
@@ -102,14 +106,14 @@ def _facts(value: object) -> NodeFacts:
         return NodeFacts()
 
 
-class RecordRequest(Record):
+class RecordRequest(Arguments):
     """The present node record, which may save the import of MXNet."""
 
     known: NodeFacts = field(_facts, default=NodeFacts())
     """The facts of the present record, none for a damaged record."""
 
 
-class CheckRequest(Record):
+class CheckRequest(Arguments):
     """The things to examine for verify.yml."""
 
     etc_dir: str = field(text)
@@ -120,3 +124,10 @@ class CheckRequest(Record):
     """The hosts to which the node connects by ssh."""
     cuda: Optional[Cuda] = field(cuda_or_none, default=None)
     """The installed CUDA, None for a node that trains on the CPU."""
+
+
+class CollectRequest(Arguments):
+    """The facts about the start of a job that its collection needs."""
+
+    engine: str = field(text, default="")
+    """The engine that has started the agents, such as mpirun."""

@@ -13,15 +13,21 @@ from typing import ClassVar, Dict, List, Optional, Type, TypeVar, cast
 
 from mxcluster.errors import BadInput
 from mxcluster.model import answers, names
+from mxcluster.model.node_requests import (
+    CheckRequest,
+    CollectRequest,
+    LookRequest,
+    RecordRequest,
+)
 from mxcluster.model.plan import NodePlan
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
     Wrong,
     flag,
-    json_object,
     matching,
     optional,
     or_empty,
+    passing,
     real,
     table,
     text,
@@ -48,7 +54,6 @@ OTHER_VERSION = (
     "the node may have another version of mxcluster; run provision.yml (running jobs go on)"
 )
 
-_json = json_object(16)
 _checkpoint = matching(r"[A-Za-z0-9._-]{1,255}", "the name of a file of a checkpoint")
 
 
@@ -86,11 +91,11 @@ class Request(Record, kind_key="command"):
         """Return the secret values of the request, which no output may contain."""
         return []
 
-    def checked(self, host: str, value: object) -> answers.Answer:
-        """Return the answer of `host` to this command from the JSON `value`.
+    def decoded(self, source: str, value: object) -> answers.Answer:
+        """Return the answer to this command from the JSON `value`.
 
-        The returned status and its first failure have `host` as their host. Raises BadInput if the
-        answer is invalid or belongs to another job.
+        Raises BadInput if the answer is invalid or belongs to another job. Args: `source` of the
+        answer for the message.
         """
         try:
             found = self.ANSWER.decode(value)
@@ -101,17 +106,24 @@ class Request(Record, kind_key="command"):
         except Wrong as wrong:
             raise BadInput(
                 "the answer of %s to the command %s is invalid: %s. %s"
-                % (host, self.KIND, wrong, CURE)
+                % (source, self.KIND, wrong, CURE)
             ) from None
-        return found.of_host(host)
+        return found
+
+    def checked(self, host: str, value: object) -> answers.Answer:
+        """Return the answer of `host` as `decoded` does.
+
+        The returned status and its first failure have `host` as their host.
+        """
+        return self.decoded(host, value).of_host(host)
 
     def turned_into(self, command: Type[R], **values: object) -> R:
         """Return a request for `command` with the values of the fields that both commands have.
 
         Args: `values` of further fields.
         """
-        own = {name: value for name, value in vars(self).items() if name in command.FIELDS}
-        return command(**dict(own, **values))
+        common = {name: vars(self)[name] for name in command.FIELDS if name in vars(self)}
+        return command(**dict(common, **values))
 
     def on_node(self: R) -> R:
         """Return the request with absolute paths. ~/ is the home of this process's user."""
@@ -150,42 +162,34 @@ class SharedFolder(Record):
     """Whether the folder holds secret variables of the job."""
 
 
-class _OfNode(Request):
-    """A command that reads facts of the node."""
-
-    READS = True
-    arguments: Dict[str, object] = field(_json, key="request", default={})
-    """The object that the class of the command describes."""
-
-
-class Look(_OfNode, kind="look"):
-    """Find the parts of a job that the node cannot provide.
-
-    `arguments`: the needs of the job on this node, see `mxcluster.node.probe.look`.
-    """
+class Look(Request, kind="look"):
+    """Find the parts of a job that the node cannot provide."""
 
     ANSWER = answers.Looked
+    READS = True
+    arguments: LookRequest = field(record(LookRequest), key="request", default=LookRequest())
+    """The needs of the job on this node."""
 
 
-class RecordNode(_OfNode, kind="record"):
-    """Read the facts for the node record: addresses, GPUs, and the versions of MXNet and numpy.
-
-    `arguments`: {"known": the present node record}, to save the import of MXNet.
-    """
+class RecordNode(Request, kind="record"):
+    """Read the facts for the node record: addresses, GPUs, and the versions of MXNet and numpy."""
 
     ANSWER = answers.Recorded
+    READS = True
+    arguments: RecordRequest = field(record(RecordRequest), key="request", default=RecordRequest())
+    """The present node record."""
     shared: Optional[SharedFolder] = field(optional(record(SharedFolder)), default=None)
     """The folder of a batch job. The node must share this folder, and reads the GPUs that the batch
     system gives to the job."""
 
 
-class Check(_OfNode, kind="check"):
-    """Collect the facts about the present state of the node for verify.yml.
-
-    `arguments`: `etc_dir` with the three files, `folders` to measure, `peers` to reach by ssh.
-    """
+class Check(Request, kind="check"):
+    """Collect the facts about the present state of the node for verify.yml."""
 
     ANSWER = answers.CheckedNode
+    READS = True
+    arguments: CheckRequest = field(record(CheckRequest), key="request")
+    """The things to examine."""
 
 
 class Jobs(Request, kind="jobs"):
@@ -352,12 +356,24 @@ class Collect(OfJob, kind="collect"):
     unit, root compares the reason with the unit's state."""
     reader: Optional[int] = field(optional(whole(0, 2**32 - 1)), default=None)
     """The uid of the login user, who becomes the owner of the tar file in the spool."""
-    arguments: Dict[str, object] = field(_json, key="request", default={})
-    """{"engine": the engine that started the agents, "" without an engine}."""
+    arguments: CollectRequest = field(
+        record(CollectRequest), key="request", default=CollectRequest()
+    )
 
     def limit(self) -> float:
         """Return the limit for a long transfer to a disk."""
         return LIMIT_OF_COLLECT
+
+
+class Reply(Record):
+    """A line of `mxcluster.entry --serve`, for the head of a batch job."""
+
+    command: str = field(words)
+    """The name of the command."""
+    answer: object = field(optional(passing(dict, lambda value: True, "an object")), default=None)
+    """The JSON of the answer, which the class of the command checks."""
+    error: str = field(text, default="")
+    """The error of a failed command."""
 
 
 # {name: class}, the table of all commands.

@@ -39,10 +39,23 @@ class BatchRequest(Record, nulls=True):
     options: Sequence[str] = field(each(text, MOST), default=[])
     """Further arguments of sbatch or qsub."""
 
+    @property
+    def resources(self) -> "BatchRequest":
+        """The request without the inputs of a plan."""
+        return BatchRequest(**{name: vars(self)[name] for name in BatchRequest.FIELDS})
+
+    @property
+    def request(self) -> batch_systems.Request:
+        """The request for the module of the batch system, which imports no class of this folder."""
+        known = vars(self)
+        return batch_systems.Request(*(known[name] for name in batch_systems.Request._fields))
+
 
 class Submission(BatchRequest):
     """The request of a job to a batch system, and the inputs of its plan on the first node."""
 
+    # Variables of an inventory, which also has variables of other programs. `host_variables` checks
+    # them when the nodes are known, after their merge.
     common: Mapping[str, object] = field(_json, default={})
     """The host variables of all nodes."""
     own: Mapping[str, Optional[Mapping[str, object]]] = field(
@@ -56,8 +69,3 @@ class Submission(BatchRequest):
         optional(record(CheckpointManifest)), default=None
     )
     """The manifest of the checkpoint to resume."""
-
-    @property
-    def resources(self) -> BatchRequest:
-        """The request without the inputs of the plan."""
-        return BatchRequest(**{name: vars(self)[name] for name in BatchRequest.FIELDS})

@@ -16,7 +16,8 @@ import shutil
 import time
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from mxcluster import errors, programs
+from mxcluster import calls, errors
+from mxcluster.calls import Ended
 from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.model.engine import MpiEngine
 from mxcluster.model.node_requests import LookRequest
@@ -25,7 +26,6 @@ from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import Shape, anything, each, optional, table, text, words
 from mxcluster.node import gpus
 from mxcluster.node.mpi_installation import INFINIBAND, EngineLook
-from mxcluster.programs import Ended
 
 T = TypeVar("T")
 
@@ -222,7 +222,7 @@ def first_process(container: Container) -> List[str]:
 
 def ask(engine: str, *words: str, stdin: str = "", patience: float = CLIENT_SECONDS) -> Ended:
     """Run a client of the engine with `words` for at most `patience` seconds."""
-    return programs.run([engine, *words], patience, client_environment(), stdin, folder="/")
+    return calls.run([engine, *words], patience, client_environment(), stdin, folder="/")
 
 
 def info_of(engine: str) -> Info:

@@ -11,7 +11,7 @@ import re
 import sys
 from typing import Dict, List, Mapping, Optional, Tuple, Union
 
-from mxcluster import programs
+from mxcluster import calls
 from mxcluster.environment import GPU_ORDER
 from mxcluster.errors import DAMAGED
 from mxcluster.model.check_answer import CheckError, CudaProbe, GpuFacts, ListedGpu
@@ -123,5 +123,5 @@ def run(module: List[str], environment: Mapping[str, str]) -> Tuple[str, str]:
 
     `module`: the name of the module and the arguments. `environment`: all variables of the program.
     """
-    ended = programs.run([sys.executable, "-m"] + module, FIRST_SECONDS, environment)
+    ended = calls.run([sys.executable, "-m"] + module, FIRST_SECONDS, environment)
     return ended.out, ended.last_line or "no output"

@@ -5,7 +5,7 @@ import os
 import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from mxcluster import programs
+from mxcluster import calls
 from mxcluster.errors import BadInput
 from mxcluster.lists import grouped
 from mxcluster.model.node_requests import AllGpus
@@ -15,7 +15,9 @@ Gpu = NamedTuple(
 )
 
 PROC = "/proc/driver/nvidia/gpus"
-SECONDS = 20  # nvidia-smi may have to load the driver
+PCI = "/sys/bus/pci/devices"
+NVIDIA, DISPLAY = "0x10de", "0x03"  # a vendor, and the first byte of the class of a PCI device
+SECONDS = 20  # timeout of nvidia-smi, which may have to load the driver
 
 
 def ask(option: str) -> List[List[str]]:
@@ -40,6 +42,21 @@ def listed() -> List[Gpu]:
 def count() -> int:
     """Return the number of NVIDIA GPUs from nvidia-smi, else from the driver's files in /proc."""
     return len(listed()) or len(glob.glob(PROC + "/*"))
+
+
+def cards(bus: str = PCI) -> int:
+    """Return the number of NVIDIA's GPUs on the PCI bus, also without a driver.
+
+    Args: `bus` the folder of the kernel's PCI devices.
+    """
+    number = 0
+    for device in glob.glob(os.path.join(bus, "*")):
+        facts = []
+        for name in ("vendor", "class"):
+            with open(os.path.join(device, name), encoding="ascii") as stream:
+                facts.append(stream.read().strip())
+        number += facts[0] == NVIDIA and facts[1].startswith(DISPLAY)
+    return number
 
 
 def granted(environ: Mapping[str, str]) -> Optional[List[int]]:
@@ -135,5 +152,5 @@ def output_of(argv: List[str], environment: Optional[Mapping[str, str]] = None) 
 
     `environment`: all variables of the program, by default the variables of this process.
     """
-    ended = programs.run(argv, SECONDS, environment)
+    ended = calls.run(argv, SECONDS, environment)
     return None if ended.status else ended.out

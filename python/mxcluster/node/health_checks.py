@@ -11,7 +11,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Dict, List, Optional, Sequence, TypeVar, Union
 
-from mxcluster import cluster_files, exit_codes, programs
+from mxcluster import calls, cluster_files, exit_codes
 from mxcluster.errors import BadInput
 from mxcluster.file_io import sha256
 from mxcluster.model.check_answer import (
@@ -82,19 +82,19 @@ def mxnet() -> Union[ImportFailure, MxnetFacts]:
     """Import MXNet in a child process, and return the facts about MXNet."""
     library = _digest_of_library()
     program = [sys.executable, "-c", TRY_MXNET % KVSTORE_SECONDS]
-    ended = programs.run(program, IMPORT_SECONDS, dict(os.environ, **NOBODY))
+    ended = calls.run(program, IMPORT_SECONDS, dict(os.environ, **NOBODY))
     last = (ended.err.strip() or "no output")[-300:]
     version = next((line for line in ended.out.splitlines() if line.startswith(MARK)), None)
     if version is None:
         why = (
             "the import took longer than %g s, so look for a slow disk or a busy node"
             % IMPORT_SECONDS
-            if ended.status == programs.LATE
+            if ended.status == calls.LATE
             else exit_codes.describe(ended.status)
         )
         error = "cannot import MXNet (%s): %s" % (why, last)
         return ImportFailure(error=error, libmxnet=library)
-    has_store = ended.status in (STORE_WAITS, programs.LATE)
+    has_store = ended.status in (STORE_WAITS, calls.LATE)
     return MxnetFacts(
         mxnet=version[len(MARK) :].strip(),
         libmxnet=library,
@@ -138,7 +138,7 @@ def ssh(peers: Sequence[str]) -> Peers:
 
     def one(peer: str) -> Optional[str]:
         options = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=%d" % SSH_SECONDS]
-        ended = programs.run(["ssh", *options, peer, "true"], 2 * SSH_SECONDS)
+        ended = calls.run(["ssh", *options, peer, "true"], 2 * SSH_SECONDS)
         return (ended.last_line or "exit status %d" % ended.status) if ended.status else None
 
     with ThreadPoolExecutor(SSH_AT_ONCE) as pool:

@@ -6,7 +6,7 @@ The module changes nothing on the node, and runs mpirun only with --version.
 import os
 from typing import Dict, List, NamedTuple, Optional
 
-from mxcluster import programs
+from mxcluster import calls
 from mxcluster.model.engine import MpiEngine
 from mxcluster.model.node_requests import HERE, MpiRequest
 from mxcluster.node import mpi_engines
@@ -65,7 +65,7 @@ def find(pre_execution: str, name: str = "", env: Optional[Dict[str, str]] = Non
     """
     names = ENGINES[name].programs if name else ("mpirun", "mpiexec")
     line = shell("exec 2>&1\n" + pre_execution, _ASK % " ".join(names))
-    ended = programs.run(line, PATIENCE, env, folder="/")
+    ended = calls.run(line, PATIENCE, env, folder="/")
     output = "\n".join(filter(None, (ended.out, ended.err)))
     found = installed(output)
     return Found(

@@ -58,7 +58,8 @@ def look(request: LookRequest, jobs_hold: Callable[[str], Holders]) -> Looked:
     problems += file_problems(request.files, request.python)
     problems += package_problems(request.package, containers.package_folder())
     if request.batch:
-        problems += batch_systems.of(request.batch.launcher).problems(request.batch)
+        problem = batch_systems.problem(request.batch.launcher, request.batch.request)
+        problems += [problem] if problem else []
     problems += room_problems(request.free, request.open_files)
     engine = EngineLook([])
     if request.container:

@@ -38,7 +38,7 @@ def files(plan, **more):
 
 def ask(command, **fields):
     """Carry out a command in this process, and return the answer."""
-    return carry_out(request(command, **fields))
+    return carry_out(request(command, **fields)).encode()
 
 
 def checked(command, answer, host="node1"):
@@ -102,8 +102,9 @@ class Job:
                 os.open(self.folder.file("token"), os.O_WRONLY | os.O_CREAT, 0o600), "w"
             ) as stream:
                 stream.write("t" * 43)
+        plan = part_json(*parts, job=os.path.basename(self.path), lease=lease, **more)
         with open(self.folder.file("plan.json"), "w") as stream:
-            json.dump(part_json(*parts, lease=lease, **more), stream)
+            json.dump(plan, stream)
 
     def start(self, *commands, environment=None, **options):
         """Write the plan, start the agent, and return its first status."""

@@ -79,9 +79,7 @@ def test_a_folder_without_a_job_is_an_error(job, command):
     assert os.listdir(job.path) == [], "the command must not create files"
 
 
-@pytest.mark.parametrize(
-    "command, text", [("wait", ""), ("status", '{"state": "run'), ("stop", ""), ("prepare", "\0")]
-)
+@pytest.mark.parametrize("command, text", [("wait", ""), ("stop", '{"state": "run')])
 def test_an_altered_status_is_an_error(job, command, text):
     job.plan("sleep 300")
     with open(job.folder.file("status.json"), "w") as stream:
@@ -89,7 +87,7 @@ def test_an_altered_status_is_an_error(job, command, text):
     code, answer = in_a_process(command, job_dir=job.path, plan=job.folder.plan().encode())
     os.remove(job.folder.file("status.json"))
     assert code == 1 and answer["error"].startswith(
-        "%s is not JSON (" % job.folder.file("status.json")
+        "%s is damaged (" % job.folder.file("status.json")
     ), answer
 
 
@@ -301,16 +299,6 @@ def test_a_sparse_checkpoint_stays_on_the_node(job, tmp_path, monkeypatch):
     assert "checkpoints/b.params" not in names
 
 
-def test_logs_leave_space_for_the_status():
-    names = ["a.log", "events.jsonl", "plan.json", "status.json"]
-    allowed = collecting._allowed(names, dict.fromkeys(names, collecting.LOGS_MOST))
-    assert [allowed[name] for name in names[1:]] == [collecting.LOG_MOST] * 3
-    many = ["%02d.log" % number for number in range(20)]
-    allowed = collecting._allowed(sorted(many + names[1:]), dict.fromkeys(many + names, 64 << 20))
-    assert [allowed[name] for name in names[1:]] == [collecting.LOG_MOST] * 3
-    assert [allowed[name] for name in many[-7:]] == [0] * 7
-
-
 def test_no_archive_is_begun_on_a_disk_that_is_too_small(job, tmp_path, monkeypatch):
     job.start("mkdir checkpoints; head -c 2M /dev/zero >checkpoints/a.params")
     job.end()
@@ -348,7 +336,7 @@ def test_a_file_that_shrinks_while_it_is_packed_leaves_a_valid_archive(job, tmp_
     job.start("true")
     job.end()
     log, size = job.folder.file("worker-0.log"), 300000
-    opened = collecting._open
+    opened = collecting.open_regular
 
     def shrink(path):
         if path != log:
@@ -367,7 +355,7 @@ def test_a_file_that_shrinks_while_it_is_packed_leaves_a_valid_archive(job, tmp_
         monkeypatch.setattr(collecting.os, "fstat", before)
         return descriptor
 
-    monkeypatch.setattr(collecting, "_open", shrink)
+    monkeypatch.setattr(collecting, "open_regular", shrink)
     answer = job.ask("collect", output=str(tmp_path / "out.tar"))
     monkeypatch.undo()
     assert answer["problem"] is None and answer["bytes"] == os.path.getsize(
@@ -401,11 +389,8 @@ def test_a_packing_error_is_reported_with_the_status(job, tmp_path, monkeypatch)
 
     monkeypatch.setattr(collecting, "_pack", full)
     answer = job.ask("collect", output=str(tmp_path / "out.tar"))
-    assert (
-        answer["problem"]
-        == "cannot pack the job's files in %s (No space left on device): free disk space or "
-        "correct the rights of the files on this node, and fetch the files with train.yml "
-        "-e attach=<job>" % job.path
+    assert answer["problem"].startswith(
+        "cannot pack the job's files in %s (No space left on device): free disk space" % job.path
     )
     assert (answer["files"], answer["left"]) == (0, []) and list(tmp_path.glob("out.tar*")) == []
 

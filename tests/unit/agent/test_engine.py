@@ -225,8 +225,9 @@ def test_an_agent_that_cannot_start_says_why(job, launch):
     with open(job.folder.file("secret_env.json"), "w") as stream:
         stream.write("not JSON")
     code, answer = launch("sleep 60")
-    assert code == 1 and "mpirun has not started the agent on node1: the agent did not" in str(
-        answer
+    path = job.folder.file("secret_env.json")
+    assert code == 1 and answer["error"].startswith(
+        "mpirun has not started the agent on node1: %s is damaged: run train.yml again" % path
     )
 
 

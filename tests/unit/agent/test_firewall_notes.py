@@ -18,7 +18,7 @@ def test_a_reload_of_the_firewall_is_among_the_jobs_events(tmp_path, monkeypatch
     plan = part_of()
     (folder / "plan.json").write_text(json.dumps(plan.encode()))
     supervisor = Supervisor(JobFolder(str(folder)), plan)
-    supervisor.tell_of_firewall()
+    supervisor.copy_firewall_notes()
     assert not (folder / "events.jsonl").exists()  # no note, no event
     (run / "job-1.notes").write_text("the firewall was reloaded during the job\n")
     supervisor.end("done")

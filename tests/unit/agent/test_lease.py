@@ -17,14 +17,6 @@ def test_a_lease_runs_out_after_its_seconds():
     )
 
 
-def test_a_renewal_restarts_the_lease():
-    lease = Lease(10)
-    assert not lease.expired(1000.0, wall=1000.0, ticks=50.0, controller=GONE)
-    assert not lease.expired(1009.0, wall=1009.2, ticks=59.2, controller=GONE)
-    assert not lease.expired(1009.0, wall=1018.9, ticks=68.9, controller=GONE)
-    assert lease.expired(1009.0, wall=1019.1, ticks=69.1, controller=GONE)
-
-
 def test_the_age_of_an_old_mtime_counts():
     assert Lease(10).expired(1000.0, wall=1011.0, ticks=50.0, controller=GONE)
 

@@ -67,8 +67,8 @@ def not_started(job, status):
 def test_processes_start_after_the_rendezvous(tmp_path):
     jobs = []
     for host, own in (("node1", HERE), ("node2", THERE)):
-        (tmp_path / host).mkdir()
-        jobs.append(Job(tmp_path / host))
+        (tmp_path / host / "job-1").mkdir(parents=True)
+        jobs.append(Job(tmp_path / host / "job-1"))
         jobs[-1].plan("echo started", rendezvous=spec(own), peers=[HERE, THERE], host=host)
     try:
         with Stopwatch() as watch:

@@ -4,8 +4,6 @@ import base64
 import io
 import json
 import os
-import subprocess
-import sys
 import tarfile
 import zipfile
 
@@ -138,31 +136,6 @@ def test_script_files_are_collected_with_the_other_files(job, tmp_path):
     with tarfile.open(str(tmp_path / "out.tar")) as archive:
         assert archive.extractfile("files/worker-0/model.params").read() == b"weights\n"
     assert len(answer["behind"]) == 1 and "root" in answer["behind"][0]
-
-
-def test_a_script_runs_in_its_folder_despite_module_names_there(tmp_path):
-    """As after `cd FOLDER; python train.py`.
-
-    A file with the name of a standard module affects the script only.
-    """
-    (tmp_path / "mine").mkdir()
-    (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "mine" / "queue.py").write_text("raise SystemExit('not Python's own')\n")
-    (tmp_path / "mine" / "train.py").write_text(
-        "import os, sys; print([os.getcwd(), sys.path[0], sys.argv])\n"
-    )
-    script = str(tmp_path / "mine" / "train.py")
-    code = (
-        "import sys; from mxcluster.training import __main__ as run; "
-        "sys.exit(run._status_of(run._script, %r, ['a']))" % script
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=str(tmp_path / "elsewhere"),
-        stdout=subprocess.PIPE,
-        timeout=30,
-    )
-    assert done.stdout.decode().strip() == str([str(tmp_path / "mine")] * 2 + [[script, "a"]])
 
 
 @pytest.mark.parametrize(

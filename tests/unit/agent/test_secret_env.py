@@ -58,8 +58,10 @@ def test_a_prepared_secret_env_is_readable_for_its_owner_only(job):
     assert job.folder.take_secret_env() == {"TOKEN": SECRET} and job.folder.take_secret_env() == {}
 
 
-def test_an_agent_that_does_not_start_leaves_no_secret_env(job, monkeypatch):
-    start(job, "true", command="prepare")
+@pytest.mark.parametrize("secrets", [None, {"token": SECRET}])
+def test_an_agent_that_does_not_start_leaves_no_secret(job, monkeypatch, secrets):
+    start(job, "true", command="prepare", secrets=secrets)
+    assert len(holding(job)) == 1
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(MxclusterError, match="did not start"):
         ask("start", job_dir=job.path)
@@ -101,13 +103,4 @@ def test_the_token_of_a_killed_agent_is_removed(job):
     job.remember(answer["status"])
     assert processes.send(job.agent(answer["status"]), 9)
     job.end()
-    assert holding(job) == []
-
-
-def test_an_agent_that_does_not_start_leaves_no_token(job, monkeypatch):
-    start(job, "true", command="prepare", secrets={"token": SECRET})
-    assert holding(job) == ["token"] and os.stat(job.folder.file("token")).st_mode & 0o777 == 0o600
-    monkeypatch.setattr(sys, "executable", "/bin/false")
-    with pytest.raises(MxclusterError, match="did not start"):
-        ask("start", job_dir=job.path)
     assert holding(job) == []

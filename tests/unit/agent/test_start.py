@@ -6,7 +6,6 @@ import os
 import stat
 import subprocess
 import sys
-import zipfile
 
 from mxcluster.agent.claims import LOCK
 from mxcluster.node import processes
@@ -32,34 +31,13 @@ def targets(pid):
 def test_start_returns_with_the_first_status(job):
     status = job.start("sleep 300", "sleep 300", lease=30)
     assert status == job.status(), "the answer must be the content of the file"
-    assert (status["job"], status["host"], status["state"], status["reason"]) == (
-        "job-1",
-        "node1",
-        "running",
-        None,
-    )
-    assert status["ended"] is None and status["first_failure"] is None
+    assert (status["state"], status["first_failure"]) == ("running", None)
     assert processes.alive(job.agent(status))
-    for index, part in enumerate(status["processes"]):
-        who = processes.Identity(part["pid"], part["start_time"])
-        assert processes.alive(who)
-        assert part == {
-            "name": "worker-%d" % index,
-            "role": "worker",
-            "index": index,
-            "pid": who.pid,
-            "start_time": who.start_time,
-            "state": "running",
-            "exit_code": None,
-            "ended_at": None,
-            "ended_by": None,
-        }
-        entry = processes.entry(who.pid)
-        assert (entry.parent, entry.group, entry.session) == (
-            status["agent"]["pid"],
-            who.pid,
-            who.pid,
-        )
+    for part in status["processes"]:
+        pid = part["pid"]
+        assert processes.alive(processes.Identity(pid, part["start_time"]))
+        entry = processes.entry(pid)
+        assert (entry.parent, entry.group, entry.session) == (status["agent"]["pid"], pid, pid)
     assert os.path.exists(job.folder.file("lease"))
 
 
@@ -172,33 +150,9 @@ def test_the_agents_blocked_signals_are_not_inherited(job):
 
 
 def test_stdout_and_stderr_go_to_the_log_at_once(job):
-    job.start(
-        [
-            sys.executable,
-            "-uc",
-            "import sys, time; print('out'); print('err', file=sys.stderr); time.sleep(300)",
-        ]
-    )
+    script = "import sys, time; print('out'); print('err', file=sys.stderr); time.sleep(300)"
+    job.start([sys.executable, "-uc", script])
     job.until(lambda: job.log("worker-0") == "out\nerr\n")
-
-
-def test_a_second_agent_is_refused(job):
-    status = job.start("sleep 300")
-    assert in_a_process("start", job_dir=job.path) == (
-        1,
-        {
-            "error": "another controller has started the job %s (%s, agent pid %d), and this "
-            "job runs: choose another job_id, or wait for "
-            "that job with train.yml -e attach=%s"
-            % (
-                os.path.basename(job.path),
-                job.path,
-                status["agent"]["pid"],
-                os.path.basename(job.path),
-            )
-        },
-    )
-    assert job.status() == status
 
 
 def test_a_folder_serves_one_job_only(job):
@@ -218,11 +172,7 @@ def test_a_command_that_does_not_exist_fails_the_job(job):
     failure = status["first_failure"]
     assert failure["reason"].startswith("did not start: "), failure
     assert "No such file or directory: '/no/such/python'" in failure["reason"], failure
-    assert (failure["name"], failure["exit_code"], failure["log"]) == (
-        "worker-1",
-        None,
-        [failure["reason"]],
-    )
+    assert (failure["name"], failure["exit_code"]) == ("worker-1", None)
     assert [
         (part["state"], part["exit_code"], part["ended_by"]) for part in status["processes"]
     ] == [("ended", -15, "agent"), ("ended", 127, "self"), ("ended", None, "agent")], (
@@ -238,37 +188,6 @@ def test_start_returns_the_agents_error(job):
     code, answer = in_a_process("start", job_dir=job.path)
     assert code == 1 and "Is a directory" in answer["error"], answer
     os.rmdir(job.folder.file("status.json"))
-
-
-def test_the_package_runs_from_a_zip_file(job, tmp_path):
-    """A node has the package as one file on sys.path."""
-    archive = str(tmp_path / "mxcluster.zip")
-    with zipfile.ZipFile(archive, "w") as packed:
-        for root, _, files in os.walk(os.path.join(PACKAGE, "mxcluster")):
-            for name in (name for name in files if name.endswith(".py")):
-                path = os.path.join(root, name)
-                packed.write(path, os.path.relpath(path, PACKAGE))
-    environment = dict(os.environ, PYTHONPATH=archive)
-    job.plan(
-        [sys.executable, "-c", "import mxcluster; print(mxcluster.__file__)"],
-        env={"PYTHONPATH": archive},
-    )
-
-    def call(command, **fields):
-        out = subprocess.check_output(
-            [sys.executable, "-m", "mxcluster.entry"],
-            input=request(command, **fields).to_bytes(),
-            env=environment,
-            cwd="/",
-            timeout=60,
-        )
-        return json.loads(out.decode())
-
-    job.remember(call("start", job_dir=job.path)["status"])
-    status = call("wait", job_dir=job.path, seconds=50)["status"]
-    assert status["reason"] == "done", job.evidence()
-    assert job.log("worker-0") == "%s/mxcluster/__init__.py\n" % archive
-    assert call("look", request={"address": "127.0.0.1"})["problems"] == []
 
 
 def on_a_small_disk(folder, size, plan, prepare="true"):

@@ -4,12 +4,17 @@ import pytest
 
 from mxcluster import phases
 from mxcluster.agent import stuck_processes
-from mxcluster.agent.stuck_processes import Limits, Sight, examine
+from mxcluster.agent.stuck_processes import Sight, examine
+from mxcluster.model.plan import Timeouts
 from mxcluster.model.status import Pulse
 from tests.plans import plan_with
 
 NOW = 10000.0
-LIMITS = Limits(stopped=5, start=60, stall=300)
+LIMITS = plan_with(
+    heartbeat={"timeout": 5},
+    timeouts={"start": 60, "stall": 300},
+    root={"address": "10.0.0.1", "port": 9091},
+)
 
 
 def sight(name, age=500.0, held=0.0, phase="training", pushes=7, idle=0.0, queued=0.0):
@@ -28,7 +33,11 @@ def sight(name, age=500.0, held=0.0, phase="training", pushes=7, idle=0.0, queue
             ("server-0", "stopped"),
         ),
         ([sight("worker-0", age=61, phase=None)], LIMITS, ("worker-0", "start")),
-        ([sight("worker-0", age=9999, phase=None)], LIMITS._replace(start=0), None),
+        (
+            [sight("worker-0", age=9999, phase=None)],
+            LIMITS.replaced(timeouts=Timeouts(start=0, stall=300)),
+            None,
+        ),
         # Time in the run queue does not count, up to a limit.
         ([sight("worker-0", age=100, phase=None, queued=41)], LIMITS, None),
         ([sight("worker-0", age=120, phase=None, queued=110)], LIMITS, ("worker-0", "start")),
@@ -38,16 +47,22 @@ def sight(name, age=500.0, held=0.0, phase="training", pushes=7, idle=0.0, queue
             ("worker-1", "stall"),
         ),
         ([sight("worker-0", idle=300, phase="leaving")], LIMITS, ("worker-0", "stall")),
-        ([sight("worker-0", idle=9999)], LIMITS._replace(stall=0), None),
+        (
+            [sight("worker-0", idle=9999)],
+            LIMITS.replaced(timeouts=Timeouts(start=60, stall=0)),
+            None,
+        ),
     ],
 )
 def test_the_stuck_process_and_its_kind_are_found(sights, limits, found):
-    answer = examine(sights, limits, True)
+    answer = examine(sights, limits)
     assert (answer and (answer.name, answer.kind)) == found, answer
 
 
 def test_a_single_worker_need_not_reach_the_kv_store():
-    assert examine([sight("worker-0", age=9999, phase="starting")], LIMITS, False) is None
+    assert (
+        examine([sight("worker-0", age=9999, phase="starting")], LIMITS.replaced(root=None)) is None
+    )
 
 
 def test_a_long_wait_is_noticed():
@@ -61,13 +76,6 @@ def test_a_long_wait_is_noticed():
     assert stuck_processes.has_waiting_worker([sight("server-0", phase="serving", idle=0)], 10)
 
 
-def test_the_limits_of_a_plan():
-    plan = plan_with(heartbeat={"timeout": 5}, timeouts={"start": 60.0, "stall": 300.0})
-    assert stuck_processes.limits_of(plan) == LIMITS and stuck_processes.limits_of(
-        plan_with()
-    ) == Limits(0, 0, 0)
-
-
 def test_a_changed_clock_is_no_stall():
     late = Sight(
         "worker-0",
@@ -77,17 +85,17 @@ def test_a_changed_clock_is_no_stall():
         Pulse(phase="training", pushes=7, time=NOW - 3600),
         still=1.0,
     )
-    assert examine([late], LIMITS, True) is None
+    assert examine([late], LIMITS) is None
 
 
 @pytest.mark.parametrize("phase", [phases.ENDING, phases.LEAVING])
 def test_a_thread_that_never_ends_is_the_cause(phase):
-    assert "non-daemon" in examine([sight("worker-0", idle=300, phase=phase)], LIMITS, True).reason
+    assert "non-daemon" in examine([sight("worker-0", idle=300, phase=phase)], LIMITS).reason
 
 
 def test_a_frozen_container_is_no_signal():
     """`docker pause` freezes the control group; the peers miss heartbeats a moment later."""
     frozen = sight("worker-0", held=5)._replace(frozen=True)
-    finding = examine([frozen], LIMITS, True)
+    finding = examine([frozen], LIMITS)
     assert finding.kind == "stopped" and "its container has been frozen for 5 s" in finding.reason
     assert "docker pause" in finding.reason

@@ -78,7 +78,8 @@ def answer(command, known):
 FACTLESS = """
 import sys
 from mxcluster.entry import server
-server.record = lambda request: {"gpus": 0}
+from mxcluster.model import answers, node_record
+server.record = lambda request: answers.Recorded(record=node_record.NodeFacts())
 server.serve(sys.stdout)
 """
 HELD = Held(ports={}, gpus={})

@@ -10,21 +10,13 @@ PARALLEL = {"parallel_environment": "mpi"}
 SBATCH = (
     # long, with a value after "=" or in the next word, abbreviated, short, joined, in a bundle
     [["--array=1-3"], ["--array", "1-3"], ["--arr=1-3"], ["--arra", "1-3"], ["-a", "1-3"]]
-    + [["-a1-3"], ["-va1-3"], ["-v", "-a1-3"], ["--mem", "8G", "--array=1"]]
-    + [["--wait"], ["--wai"], ["-W"], ["-vW"], ["-Wv"], ["-svW"]]
-    + [["--test-only"], ["--test"], ["--te"]]
-    + [["--wrap=id"], ["--wrap", "id"], ["--wra=id"]]
-    + [["--nodes=7"], ["--nodes", "7"], ["--node=7"], ["-N", "5"], ["-N5"], ["-kN5"]]
-    + [["--output=/x"], ["--out=/x"], ["-o", "/x"], ["-o/x"], ["--error=/x"], ["--err", "/x"]]
-    + [["-e", "/x"], ["-e/x"], ["--chdir=/x"], ["--chd", "/x"], ["-D", "/x"], ["-D/x"]]
-    + [["--clusters=b"], ["--cluster=b"], ["-M", "b"], ["-Mb"], ["--job-name=x"], ["-J", "x"]]
-    + [["--help"], ["-h"], ["--usage"], ["--version"], ["-V"]]
-    + [["--quiet"], ["--qui"], ["-Q"], ["-vQ"], ["-n", "4"], ["-n4"], ["-sn4"], ["--ntasks=4"]]
-    + [["--ntasks", "4"], ["--nt", "4"], ["--requeue"], ["--requ"], ["--cluster-constraint=x"]]
-    + [["--uid=0"], ["--uid", "0"], ["--gid=0"], ["--signal=B:USR1@60"], ["--sig", "USR1"]]
+    + [["-a1-3"], ["-va1-3"], ["-v", "-a1-3"], ["--mem", "8G", "--array=1"], ["-svW"], ["--te"]]
+    + [["--wrap=id"], ["--nodes=7"], ["-kN5"], ["--output=/x"], ["--error=/x"], ["--chdir=/x"]]
+    + [["--clusters=b"], ["--job-name=x"], ["--help"], ["-h"], ["--usage"], ["-V"], ["-vQ"]]
+    + [["--ntasks=4"], ["--requeue"], ["--cluster-constraint=x"], ["--uid=0"], ["--gid=0"]]
     # no options
-    + [[""], ["-"], ["--"], ["script.sh"], ["--mem=8G", "script.sh"], ["--exclusive", "x.sh"]]
-    + [["-H", "x.sh"], ["-c4", "x.sh"], ["--mem", "8G", "x.sh"], [":"]]
+    + [["--signal=B:USR1@60"], [""], ["-"], ["--"], ["script.sh"], ["--mem=8G", "script.sh"]]
+    + [["--exclusive", "x.sh"], ["-H", "x.sh"], ["-c4", "x.sh"], ["--mem", "8G", "x.sh"], [":"]]
 )
 QSUB = (
     [["-t", "1-3"], ["-l", "gpu=2", "-t", "1-3"], ["-tc", "2"], ["-sync", "y"], ["-sync", "yes"]]

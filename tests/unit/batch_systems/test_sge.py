@@ -5,7 +5,7 @@ The texts are those of Son of Grid Engine 8.1.9.
 
 import pytest
 
-from mxcluster.batch_systems import Request, sge
+from mxcluster.batch_systems import Request, problem, sge
 from mxcluster.errors import MxclusterError
 
 WANTED = Request(3, queue="", environment="mpi", time="", gres="", options=[])
@@ -56,7 +56,7 @@ def told(tmp_path, monkeypatch):
 
 
 def test_a_job_that_fits_has_no_problem(told):
-    assert sge.problems(WANTED) == []
+    assert problem("sge", WANTED) == ""
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,7 @@ def test_a_job_that_fits_has_no_problem(told):
     ],
 )
 def test_what_grid_engine_cannot_give_is_refused(told, wanted, words):
-    [problem] = sge.problems(WANTED._replace(**wanted))
-    assert problem.startswith(words), problem
-
-
-def test_a_host_without_grid_engine_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    [problem] = sge.problems(WANTED)
-    assert "no qsub and qstat and qdel and qconf and qselect: install" in problem
+    assert problem("sge", WANTED._replace(**wanted)).startswith(words)
 
 
 def test_a_refusal_of_qsub_is_shown(told):

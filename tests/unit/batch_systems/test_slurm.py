@@ -2,7 +2,7 @@
 
 import pytest
 
-from mxcluster.batch_systems import Request, slurm
+from mxcluster.batch_systems import Request, problem, slurm
 from mxcluster.errors import MxclusterError
 from tests import batch_systems
 
@@ -23,7 +23,7 @@ def submit(tmp_path, **wanted):
 
 
 def test_a_job_that_fits_has_no_problem(state):
-    assert slurm.problems(WANTED) == []
+    assert problem("slurm", WANTED) == ""
 
 
 @pytest.mark.parametrize(
@@ -35,23 +35,19 @@ def test_a_job_that_fits_has_no_problem(state):
     ],
 )
 def test_what_slurm_cannot_give_is_refused(state, wanted, words):
-    [problem] = slurm.problems(WANTED._replace(**wanted))
-    assert problem.startswith(words), problem
+    assert problem("slurm", WANTED._replace(**wanted)).startswith(words)
 
 
 def test_a_host_without_slurm_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    [problem] = slurm.problems(WANTED)
-    assert (
-        "no sinfo and sbatch and scontrol and scancel: install" in problem
-        and "submit_host" in problem
-    )
+    words = "launcher=slurm: this host has no sinfo and sbatch and scontrol and scancel: install"
+    assert problem("slurm", WANTED).startswith(words)
 
 
 def test_slurm_that_does_not_answer_is_refused(state, tmp_path):
     (tmp_path / "bin" / "sinfo").write_text("#!/bin/sh\necho down >&2; exit 1\n")
-    [problem] = slurm.problems(WANTED)
-    assert "Slurm does not answer" in problem and problem.endswith("down")
+    found = problem("slurm", WANTED)
+    assert "Slurm does not answer" in found and found.endswith("down")
 
 
 def test_resources_become_arguments_of_sbatch(state, tmp_path):
@@ -104,7 +100,6 @@ def test_a_completing_job_has_not_ended(state, tmp_path):
     [
         ("NODE_FAIL Reason=NodeDown ExitCode=0:0", "ended", "NODE_FAIL: a node", True),
         ("PREEMPTED Reason=None ExitCode=0:0", "ended", "PREEMPTED: another job", True),
-        ("BOOT_FAIL Reason=None", "ended", "BOOT_FAIL: a node", True),
         ("FAILED Reason=JobLaunchFailure ExitCode=0:0", "ended", "JobLaunchFailure: a no", True),
         ("PENDING Reason=launch_failed_requeued_held", "stuck", "a node could not start", True),
         ("FAILED Reason=RaisedSignal:9(Killed) ExitCode=0:9", "ended", "signal 9 (SIGKILL)", True),
@@ -112,7 +107,6 @@ def test_a_completing_job_has_not_ended(state, tmp_path):
         ("FAILED Reason=NonZeroExitCode ExitCode=1:0", "ended", "", True),
         ("CANCELLED Reason=None ExitCode=0:15", "ended", "CANCELLED: a user", False),
         ("TIMEOUT Reason=TimeLimit ExitCode=0:15", "ended", "TIMEOUT: its time limit", False),
-        ("OUT_OF_MEMORY Reason=OutOfMemory ExitCode=0:125", "ended", "OUT_OF_MEMORY: it", False),
         ("SUSPENDED Reason=None", "suspended", "", False),
     ],
 )

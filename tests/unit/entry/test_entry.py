@@ -21,7 +21,8 @@ from mxcluster.ansible import node_program
 from mxcluster.ansible.contact import Output
 from mxcluster.entry import leftovers, programs
 from mxcluster.errors import MxclusterError
-from mxcluster.model.node_record import MachineFacts
+from mxcluster.model.answers import Collected, Held, JobList, Looked, Recorded, Stopped
+from mxcluster.model.node_record import MachineFacts, NodeFacts
 from mxcluster.model.protocol import COMMANDS, RecordNode
 from tests import needs
 from tests.plans import part_json
@@ -75,13 +76,13 @@ def test_leftovers_of_killed_modules_and_controllers_are_removed(monkeypatch, tm
         os.utime(str(path), (1, 1))
     if os.geteuid() == 0:
         os.chown(str(others), pwd.getpwnam("nobody").pw_uid, -1)
-    told = {"files": 1, "bytes": 1, "left": [], "problem": None}
-    monkeypatch.setattr(programs, "answer_of", lambda *given: dict(told))
+    packed = Collected(files=1, bytes=1, left=[], problem=None)
+    monkeypatch.setattr(programs, "answer_of", lambda *given: packed)
     given = dict(command="collect", job_dir="/j", output="/o", spool=str(tmp_path / "spool"))
     entry.run(request(check=True, **given))
     assert old.exists() and archives[0].exists()
     monkeypatch.setattr(entry.units, "is_spooled", lambda given: False)
-    assert entry.run(request(**given))["left"] == []
+    assert entry.run(request(**given)).left == []
     assert not old.exists() and young.exists() and others.exists() == (os.geteuid() == 0)
     assert (tmp_path / "tmp" / "ansible_setup_payload_x" / "zip").exists()
     assert [path.exists() for path in archives] == [False, True]
@@ -89,9 +90,9 @@ def test_leftovers_of_killed_modules_and_controllers_are_removed(monkeypatch, tm
     os.utime(str(old), (1, 1))
     monkeypatch.setattr("shutil.rmtree", lambda path, **options: None)
     monkeypatch.setattr(
-        programs, "answer_of", lambda *given: {"ran": True, "status": None, "left": ["pid 7"]}
+        programs, "answer_of", lambda *given: Stopped(ran=True, status=None, left=["pid 7"])
     )
-    assert entry.run(request("stop", job_dir="/j"))["left"] == [
+    assert entry.run(request("stop", job_dir="/j")).left == [
         "pid 7",
         "cannot remove %s, a leftover of a killed module or controller: remove this path as root"
         % old,
@@ -135,12 +136,14 @@ def test_root_compares_an_end_with_the_unit_before_ending_the_unit(monkeypatch):
         units, "settle", lambda given, unit: seen.append("ended") or ["unit %s is active" % unit]
     )
     monkeypatch.setattr(units, "outside", lambda given: seen.append("searched") or ["pid 7 runs"])
-    told = {"files": 1, "bytes": 1, "left": [], "problem": None, "untrue": None, "outside": []}
-    monkeypatch.setattr(programs, "answer_of", lambda given, *target: seen.append("asked") or told)
+    packed = Collected(files=1, bytes=1, left=[], problem=None)
+    monkeypatch.setattr(
+        programs, "answer_of", lambda given, *target: seen.append("asked") or packed
+    )
     answer = entry.run(request("collect", told="done", job_dir="/j", output="/o"))
-    assert answer["untrue"] == "done is forged" and answer["outside"] == ["pid 7 runs"]
+    assert answer.untrue == "done is forged" and answer.outside == ["pid 7 runs"]
     assert seen == ["looked", "ended", "searched", "asked"]
-    assert answer["left"] == ["unit mxcluster-agent@j.service is active"]
+    assert answer.left == ["unit mxcluster-agent@j.service is active"]
 
 
 def test_stop_ends_the_unit_after_a_failure_of_the_users_process(monkeypatch):
@@ -168,7 +171,7 @@ def test_a_broken_firewall_stops_no_other_step(fails, monkeypatch):
 
     units = entry.units
     monkeypatch.setattr(units.firewall, fails, broken)
-    monkeypatch.setattr(units.programs, "call", lambda argv: (0, "", ""))
+    monkeypatch.setattr(units.calls, "call", lambda argv: (0, "", ""))
     monkeypatch.setattr(units.os, "geteuid", lambda: 0)
     monkeypatch.setattr(units.os.path, "exists", lambda path: True)
     monkeypatch.setattr(units.os.path, "isdir", lambda path: True)
@@ -182,16 +185,13 @@ def test_a_broken_firewall_stops_no_other_step(fails, monkeypatch):
 def test_root_overrides_the_users_answer_on_folders_ports_and_units(monkeypatch):
     monkeypatch.setattr(entry.units, "why_open", lambda given: "no nft")
     monkeypatch.setattr(entry.units, "hidden", lambda given: ["/tmp is another"])
-    monkeypatch.setattr(
-        programs,
-        "answer_of",
-        lambda given, *target: {"problems": ["no /data"], "ports_open": "", "jobs": []},
-    )
+    looked = Looked(problems=["no /data"], held=Held(ports={}, gpus={}), fits=True, ports_open="")
+    answers = {"look": looked, "jobs": JobList(jobs=[], units=["b"])}
+    monkeypatch.setattr(programs, "answer_of", lambda given: answers[given.KIND])
     look = entry.run(request("look"))
-    assert look["problems"] == ["no /data", "/tmp is another"] and look["ports_open"] == "no nft"
-    assert entry.run(request("check"))["ports_open"] == "no nft"
+    assert look.problems == ["no /data", "/tmp is another"] and look.ports_open == "no nft"
     monkeypatch.setattr(entry.units, "jobs_with_units", lambda given: ["a"])
-    assert entry.run(request("jobs", jobs_dir="/jobs"))["units"] == ["a"]
+    assert entry.run(request("jobs", jobs_dir="/jobs")).units == ["a"]
 
 
 @pytest.mark.parametrize(
@@ -213,13 +213,6 @@ def test_an_invalid_request_names_the_cure(data, words):
     )
     error = json.loads(done.stdout.decode())["error"]
     assert done.returncode == 1 and words in error and "run provision.yml" in error
-
-
-def test_a_missing_python_is_an_error():
-    answer = enter(python="/no/such/python", command="look")
-    assert re.match(
-        "cannot run /no/such/python on this node .*not found.: run provision.yml$", answer["msg"]
-    ), answer
 
 
 def test_a_secret_reaches_the_job_but_no_answer(tmp_path):
@@ -385,19 +378,18 @@ def attack(place):
 
 
 def test_roots_observations_override_the_users_answer(monkeypatch):
-    hostile = {
-        "python": "/tmp/evil",
-        "hostname": "x\n  ProxyCommand evil",
-        "host_keys": ["@cert-authority evil"],
-        "mxnet": "9.9",
-        "address_of_default_route": "192.0.2.1",
-    }
+    hostile = NodeFacts(
+        hostname="x\n  ProxyCommand evil",
+        host_keys=["@cert-authority evil"],
+        mxnet="9.9",
+        address_of_default_route="192.0.2.1",
+    )
     monkeypatch.setattr(entry.os, "geteuid", lambda: 0)
-    monkeypatch.setattr(programs, "answer_of", lambda given: dict(hostile))
+    monkeypatch.setattr(programs, "answer_of", lambda given: Recorded(record=hostile))
     own = MachineFacts(hostname="node1", host_keys=["ssh-ed25519 AAAA"])
     monkeypatch.setattr("mxcluster.node.probe.machine", lambda: own)
-    told = entry.run(RecordNode(user="nobody"))
-    assert told == dict(vars(own), python="/tmp/evil", mxnet="9.9")
+    found = entry.run(RecordNode(user="nobody")).record
+    assert found == NodeFacts(mxnet="9.9", **vars(own))
 
 
 def test_library_output_without_a_newline_does_not_break_the_answer(tmp_path):

@@ -14,7 +14,7 @@ from mxcluster.batch.node_channel import NodeChannel, exchange
 from mxcluster.entry import commands, server
 from mxcluster.errors import BadInput
 from mxcluster.model import failures
-from mxcluster.model.node_record import NodeFacts
+from mxcluster.model.node_record import Driver, NodeFacts
 from mxcluster.model.protocol import RecordNode, SharedFolder, Start, Status, Stop, Wait
 from mxcluster.node import probe, processes
 from tests.plans import part_of
@@ -206,7 +206,17 @@ def test_a_node_names_the_gpus_that_the_batch_system_gives(shared, tmp_path, mon
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
     monkeypatch.setattr(probe, "facts", lambda known: NodeFacts(gpus=2))
     found = commands.carry_out(RecordNode(shared=as_request(shared)))
-    assert NodeFacts.decode(found) == NodeFacts(gpus=2, granted=[1])
+    assert found.record.replaced(cards=None) == NodeFacts(gpus=2, granted=[1])
+
+
+def test_a_driver_that_waits_for_a_restart_hides_the_gpus(shared, monkeypatch):
+    """nvidia-smi shows no GPU, and the head names the cause with the host."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    driver = Driver(installed="470.82.01", loaded="470.57.02", nouveau=False)
+    monkeypatch.setattr(probe, "facts", lambda known: NodeFacts(driver=driver))
+    monkeypatch.setattr("mxcluster.node.gpus.cards", lambda: 2)
+    found = commands.carry_out(RecordNode(shared=as_request(shared)))
+    assert found.record == NodeFacts(driver=driver, cards=2)
 
 
 def test_the_facts_of_a_node_come_from_a_process_of_its_own(shared, monkeypatch):

@@ -109,7 +109,7 @@ def test_the_client_gets_no_variable_of_the_job(tmp_path, monkeypatch):
         seen.update(argv=argv, env=env, told=json.load(stdin))
 
     monkeypatch.setattr(runtimes.subprocess, "Popen", popen)
-    made.popen(process_of(command=["python3", "x"]), {"PASSWORD": "secret"})
+    made.popen(process_of(command=["python3", "x"]), {"PASSWORD": "secret"}, "/jobs/j", 1, None)
     assert seen["told"] == {
         "command": ["python3", "x"],
         "env": {"PASSWORD": "secret", "MXCLUSTER_PROCESS": "worker-0"},

@@ -91,3 +91,22 @@ def test_a_changed_number_of_gpus_is_refused_for_gpus_auto(smi):
         told = gpus.unlike(wanted)
         assert told.startswith("the PCI bus has 2 GPUs and the driver shows 0: see `nvidia-smi`")
         assert "run provision.yml" in told and told.endswith("-e gpus=''")
+
+
+def test_a_driver_that_does_not_match_its_library_shows_no_gpu(smi):
+    folder = smi("echo 'Driver/library version mismatch'; exit 18")
+    for bus in ("0000:3b:00.0", "0000:86:00.0"):
+        (folder / "gpus" / bus).mkdir(parents=True)
+    assert gpus.unlike(AllGpus(record=2, bus=2)).startswith(
+        "the PCI bus has 2 GPUs and the driver shows 0: "
+    )
+
+
+def test_cards_are_counted_on_the_bus_without_a_driver(tmp_path):
+    devices = {"card": ("0x10de", "0x030200"), "sound": ("0x10de", "0x040300")}
+    devices["other"] = ("0x8086", "0x030000")
+    for name, values in devices.items():
+        (tmp_path / name).mkdir()
+        for file, value in zip(("vendor", "class"), values):
+            (tmp_path / name / file).write_text(value + "\n")
+    assert gpus.cards(str(tmp_path)) == 1 and gpus.cards(str(tmp_path / "none")) == 0

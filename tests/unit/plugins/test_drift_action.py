@@ -66,7 +66,7 @@ class Node:
         if request.KIND == "jobs":
             assert request.jobs_dir == "/jobs" and python == "/env/bin/python"
             return {"jobs": self.jobs}
-        assert request.arguments["known"].items() >= RECORD.items()
+        assert request.arguments.known.encode().items() >= RECORD.items()
         return {"record": self.record}
 
     def common(self):

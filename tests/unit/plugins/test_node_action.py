@@ -485,7 +485,7 @@ def test_an_invalid_answer_is_a_failure():
         and is_unsafe(answer["problems"][0])
         and is_unsafe(answer["held"]["ports"]["9091"])
     )
-    answer = result_of({"hostname": "", "gpus": 2, "driver": None, "evil": 1}, "record")[0]
+    answer = result_of({"record": {"hostname": "", "gpus": 2, "evil": 1}}, "record")[0]
     assert answer == {"record": NodeFacts(gpus=2).encode(), "changed": False}
 
 

@@ -10,7 +10,9 @@ import ipaddress
 import posixpath
 from typing import List, Mapping, Optional, Sequence, Tuple, Union
 
-from mxcluster.errors import BadInput, did_you_mean
+from mxcluster.cluster.driver import restart_reason
+from mxcluster.cluster.pairs import cuda_of
+from mxcluster.errors import BadInput, did_you_mean, refuse
 from mxcluster.job.plan import Inputs, make_plan, processes
 from mxcluster.job.plan.ports import FIRST, Held
 from mxcluster.launchers import LAUNCHERS
@@ -232,6 +234,7 @@ def complete(
     for host, own in variables.items():
         own_gpus = of_host(host, own).gpus
         own["gpus"] = _gpus(host, plan.options.gpus, own_gpus, facts[host].granted)
+    refuse_waiting_drivers(request, facts)
     folder = posixpath.join(request.shared.job_dir, plan.job, NODES)
     return make_plan(
         Inputs(
@@ -253,6 +256,22 @@ def complete(
             checkpoint=request.checkpoint,
             first_port=first_port(number),
         )
+    )
+
+
+def refuse_waiting_drivers(request: Submission, facts: Mapping[str, NodeFacts]) -> None:
+    """Refuse nodes with GPUs whose driver waits for a restart, if MXNet has a build for GPUs.
+
+    Such nodes would train on the CPU. Args: `facts` {host: the facts that its program reports}.
+    """
+    if not cuda_of(request.shared.target):
+        return
+    reasons = {host: restart_reason(one.driver) for host, one in facts.items() if one.cards}
+    refuse(
+        "%s: %s, and only a restart can change this: restart this node, or exclude it with -e "
+        "engine_options" % (host, why)
+        for host, why in reasons.items()
+        if why
     )
 
 

@@ -4,7 +4,6 @@
   sets the rules before the job's agent starts, and again after a firewall reload. When the agent
   has ended in any way, systemd stops this unit, and the program removes the rules.
 - `close FILE` removes the rules and prints a line for each rule that is still there.
-- `can` prints the reason if no firewall on this node can close ports, else an empty line.
 
 FILE holds the job's firewall request. From this node, only the training user and root can reach the
 ports of the job on all of its nodes. The other nodes see only the address of this node, so they
@@ -20,13 +19,13 @@ case. Permanent rules would cut off other services in the range of ports, jobs o
 nodes of a second cluster, and would be lost at a reload of the site's firewall.
 """
 
-import json
 import os
 import signal
 import sys
-from typing import Callable, List, NamedTuple, Optional
+from typing import Callable, List, NamedTuple, Optional, Tuple
 
 from mxcluster.errors import MxclusterError
+from mxcluster.file_io import read_json
 from mxcluster.model.firewall import FirewallRequest
 from mxcluster.node import processes
 from mxcluster.node.firewall import firewalld, iptables, nft
@@ -40,80 +39,81 @@ Opened = NamedTuple(
 
 FOLDER = "/run/mxcluster"
 LOOK = 2.0  # seconds between two checks of the rules; a check takes some ms
+CURE = "stop the job with stop.yml"  # of a damaged request
 CANNOT = (
     "neither nft nor iptables works on this node, so no firewall protects job ports: install "
     "nftables"
 )
 
 
-def open_for(wanted: FirewallRequest) -> Opened:
+def open_for(request: FirewallRequest) -> Opened:
     """Open the job's ports to the job's peers only, and return the firewalls' state (Opened).
 
-    `wanted`: the job's firewall request. The new rules replace earlier rules of the same job.
-    Raises MxclusterError if a firewall program fails.
+    The new rules replace earlier rules of the same job. Raises MxclusterError if a firewall program
+    fails.
     """
-    if not wanted.ports:
+    if not request.ports:
         return Opened({}, None, False)
-    found = nft.ruleset()
+    found, program = _firewalls()
     if found is not None:
-        nft.carry_out(nft.opening(wanted, found))
-    program = iptables.program(found is not None)
+        nft.carry_out(nft.opening(request, found))
     if program:
         iptables.carry_out(
             program,
-            iptables.closing(wanted.job, iptables.listed(program)) + iptables.opening(wanted),
+            iptables.closing(request.job, iptables.listed(program)) + iptables.opening(request),
         )
-    rich = firewalld.wanted_rules(wanted) if firewalld.runs() else {}
+    rich = firewalld.rules_for(request) if firewalld.runs() else {}
     firewalld.change("open", rich)
     return Opened(rich, found.firewalld if found is not None else None, found is not None)
 
 
-def close_for(wanted: FirewallRequest, opened: Optional[Opened] = None) -> None:
+def close_for(request: FirewallRequest, opened: Optional[Opened] = None) -> None:
     """Remove all rules of `open_for`. Raises MxclusterError if a firewall program fails.
 
-    `wanted`: the job's firewall request. `opened`: the result of `open_for`, or None if the result
-    is unknown.
+    `opened`: the result of `open_for`, or None if the result is unknown.
     """
-    if not wanted.ports:
+    if not request.ports:
         return
-    found = nft.ruleset()
+    found, program = _firewalls()
     if found is not None:
-        nft.carry_out(nft.closing(wanted.job, found))
-    program = iptables.program(found is not None)
+        nft.carry_out(nft.closing(request.job, found))
     if program:
-        iptables.carry_out(program, iptables.closing(wanted.job, iptables.listed(program)))
+        iptables.carry_out(program, iptables.closing(request.job, iptables.listed(program)))
     if firewalld.runs():
-        firewalld.change("close", opened.rich if opened else firewalld.wanted_rules(wanted))
+        firewalld.change("close", opened.rich if opened else firewalld.rules_for(request))
 
 
-def missing(wanted: FirewallRequest, opened: Opened) -> List[str]:
+def missing(request: FirewallRequest, opened: Opened) -> List[str]:
     """Return the names of the nft tables and firewall programs that have lost rules of the job.
 
-    A firewall reload, for example, removes rules. `wanted`: the job's firewall request. `opened`:
-    the result of `open_for`. Raises MxclusterError if nft worked before and fails now.
+    A firewall reload, for example, removes rules. `opened`: the result of `open_for`. Raises
+    MxclusterError if nft worked before and fails now.
     """
-    if not wanted.ports:
+    if not request.ports:
         return []
-    found = nft.ruleset()
+    found, program = _firewalls()
     if found is None and opened.nft:
         raise MxclusterError(
             "nft worked on this node at the job's start, and fails now: repair nftables"
         )
-    places = nft.missing(wanted, found) if found is not None else []
-    program = iptables.program(found is not None)
-    if program and iptables.is_missing(wanted, iptables.listed(program)):
+    places = nft.missing(request, found) if found is not None else []
+    if program and iptables.is_missing(request, iptables.listed(program)):
         places.append(os.path.basename(program))
-    if (
-        found is not None and found.firewalld != opened.firewalld
-    ):  # a reload makes a new firewalld table
-        places.append("firewalld")
+    if found is not None and found.firewalld != opened.firewalld:
+        places.append("firewalld")  # a reload makes a new table
     return places
 
 
 def can() -> str:
     """Return "" if a firewall on this node can close ports, else the reason and the cure."""
+    found, program = _firewalls()
+    return "" if found is not None or program else CANNOT
+
+
+def _firewalls() -> Tuple[Optional[nft.Ruleset], Optional[str]]:
+    """Return (the rules of nft, path of the iptables to use); None for what the node lacks."""
     found = nft.ruleset()
-    return "" if found is not None or iptables.program(False) else CANNOT
+    return found, iptables.program(found is not None)
 
 
 def left(path: str) -> List[str]:
@@ -123,9 +123,8 @@ def left(path: str) -> List[str]:
     file.
     """
     job = os.path.basename(path)[: -len(".json")]
-    found = nft.ruleset()
+    found, program = _firewalls()
     lines = nft.left(job, found) if found is not None else []
-    program = iptables.program(found is not None)
     lines += iptables.left(job, iptables.listed(program)) if program else []
     if os.path.exists(path):
         lines.append(
@@ -135,39 +134,37 @@ def left(path: str) -> List[str]:
     return lines
 
 
-def hold(wanted: FirewallRequest, note: Callable[[str], None]) -> None:
+def hold(request: FirewallRequest, note: Callable[[str], None]) -> None:
     """Open the ports, keep the rules in place, and close the ports after SIGTERM or SIGINT.
 
-    `wanted`: the job's firewall request. The function calls `note` with a message for each problem.
+    The function calls `note` with a message for each problem.
     """
     ends = {signal.SIGTERM, signal.SIGINT}
     signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # signals wait while rules change
     if can():
         note(can())
-    opened = open_for(wanted)
+    opened = open_for(request)
     processes.tell_systemd()
     failed = 0
     while signal.sigtimedwait(ends, LOOK) is None:
         try:
-            places = missing(wanted, opened)
+            places = missing(request, opened)
             if places:
-                opened = open_for(wanted)
+                opened = open_for(request)
                 note(
                     "the firewall was reloaded during the job: the job's rules were missing (%s) "
                     "for at most %g s. mxcluster has set the rules again, so no action is needed"
                     % (", ".join(places), LOOK)
                 )
             failed = 0
-        except (
-            MxclusterError
-        ) as error:  # another program may be changing rules: the next check tries again
-            failed += 1
+        except MxclusterError as error:
+            failed += 1  # once, because another program may be changing rules
             if failed == 2:
                 note(
                     "two checks of the job's firewall rules failed (%s): repair the firewall "
                     "program" % error
                 )
-    close_for(wanted, opened)
+    close_for(request, opened)
 
 
 def notes(job: str) -> List[str]:
@@ -197,9 +194,9 @@ def close(path: str) -> List[str]:
 
     Returns a message for each leftover rule.
     """
-    wanted = _wanted(path)
-    if wanted:
-        close_for(wanted)
+    request = read_json(path, FirewallRequest.decode, CURE)
+    if request:
+        close_for(request)
         os.unlink(path)
     lines = left(path)
     if not os.path.exists(path) and os.path.exists(_notes(path)):
@@ -207,30 +204,19 @@ def close(path: str) -> List[str]:
     return lines
 
 
-def _wanted(path: str) -> Optional[FirewallRequest]:
-    try:
-        with open(path, encoding="utf-8") as stream:
-            return FirewallRequest.decode(json.load(stream))
-    except FileNotFoundError:  # no request, or closed already
-        return None
-
-
 def main(argv: List[str]) -> int:
     """Carry out the command line `argv`. Return 0, or 1 with the reason on stderr."""
-    if argv == ["can"]:
-        print(can())
-        return 0
     action, path = argv
     try:
         if action == "close":
             for line in close(path):
                 print(line)
             return 0
-        wanted = _wanted(path)
-        if wanted:
-            hold(wanted, lambda text: _note(path, text))
+        request = read_json(path, FirewallRequest.decode, CURE)
+        if request:
+            hold(request, lambda text: _note(path, text))
             os.unlink(path)
-    except (MxclusterError, OSError, ValueError) as error:
+    except (MxclusterError, OSError) as error:
         print(
             "mxcluster: cannot change the firewall rules of job %s on this node (%s): "
             "repair the firewall program" % (os.path.basename(path), error),

@@ -25,13 +25,10 @@ def runs() -> bool:
     )
 
 
-def wanted_rules(wanted: FirewallRequest) -> Rich:
-    """Query firewalld's zones, and return the result of `rich_rules`.
-
-    `wanted`: the job's firewall request.
-    """
+def rules_for(request: FirewallRequest) -> Rich:
+    """Query firewalld's zones, and return the result of `rich_rules`."""
     zones = parse_zones(run(["firewall-cmd", "--get-active-zones"]))
-    return rich_rules(wanted, zones, run(["firewall-cmd", "--get-default-zone"]).strip())
+    return rich_rules(request, zones, run(["firewall-cmd", "--get-default-zone"]).strip())
 
 
 def change(action: str, rules: Rich) -> None:
@@ -78,18 +75,17 @@ def zone_of(peer: str, interface: str, zones: Zones, default: str) -> str:
     return next((zone for zone, has in zones.items() if interface in has["interfaces"]), default)
 
 
-def rich_rules(wanted: FirewallRequest, zones: Zones, default: str) -> Rich:
+def rich_rules(request: FirewallRequest, zones: Zones, default: str) -> Rich:
     """Return {zone: [rich rule, ...]}, with rules that admit the job's peers to the job's ports.
 
-    `wanted`: the job's firewall request. `zones`: the result of `parse_zones`. `default`: the name
-    of the default zone.
+    `zones`: the result of `parse_zones`. `default`: the name of the default zone.
     """
     rules = {}  # type: Rich
-    for peer in wanted.peers:
-        zone = zone_of(peer, wanted.interface, zones, default)
+    for peer in request.peers:
+        zone = zone_of(peer, request.interface, zones, default)
         rules.setdefault(zone, []).extend(
             'rule family="ipv4" source address="%s" destination address="%s" port port="%s" '
-            'protocol="tcp" accept' % (peer, wanted.address, ports)
-            for ports in spans(wanted.ports)
+            'protocol="tcp" accept' % (peer, request.address, ports)
+            for ports in spans(request.ports)
         )
     return rules

@@ -52,30 +52,29 @@ def listed(path: str) -> List[str]:
     return run([path, "-w", "-S"]).splitlines()
 
 
-def opening(wanted: FirewallRequest) -> List[List[str]]:
+def opening(request: FirewallRequest) -> List[List[str]]:
     """Return the iptables calls (lists of arguments) that open a job's ports to the peers only.
 
-    `wanted`: the job's firewall request. The first calls build the job's chains. The later calls
-    send packets to these chains.
+    The first calls build the job's chains. The later calls send packets to these chains.
     """
-    own, others = chains(wanted.job)
-    mark = ["-m", "comment", "--comment", comment(wanted.job)]
+    own, others = chains(request.job)
+    mark = ["-m", "comment", "--comment", comment(request.job)]
     calls = [["-N", own]] + [
-        ["-A", own, "-s", peer] + mark + ["-j", "ACCEPT"] for peer in wanted.peers
+        ["-A", own, "-s", peer] + mark + ["-j", "ACCEPT"] for peer in request.peers
     ]
     calls.append(["-A", own] + mark + ["-j", "DROP"])
-    for ports in spans(wanted.ports, ":"):
-        to = ["-d", wanted.address, "-p", "tcp", "--dport", ports]
+    for ports in spans(request.ports, ":"):
+        to = ["-d", request.address, "-p", "tcp", "--dport", ports]
         calls.append(["-I", "INPUT", "1"] + to + mark + ["-j", own])
-    if wanted.uid is None:
+    if request.uid is None:
         return calls
     calls.append(["-N", others])
     calls += [
         ["-A", others, "-d", peer, "-p", "tcp", "--dport", ports] + mark + ["-j", "DROP"]
-        for peer, theirs in wanted.peers.items()
-        for ports in spans(theirs, ":")
+        for peer, numbers in request.peers.items()
+        for ports in spans(numbers, ":")
     ]
-    by = ["-m", "owner", "--socket-exists", "!", "--uid-owner", str(wanted.uid)]
+    by = ["-m", "owner", "--socket-exists", "!", "--uid-owner", str(request.uid)]
     by += ["-m", "owner", "!", "--uid-owner", "0"]
     return calls + [["-I", "OUTPUT", "1", "-p", "tcp"] + by + mark + ["-j", others]]
 
@@ -103,13 +102,10 @@ def closing(job: str, lines: List[str]) -> List[List[str]]:
     return calls + [[action, chain] for chain in there for action in ("-F", "-X")]
 
 
-def is_missing(wanted: FirewallRequest, lines: List[str]) -> bool:
-    """Return True if a rule of the job is missing in `lines`, the result of `listed`.
-
-    `wanted`: the job's firewall request.
-    """
-    there = sum(comment(wanted.job) in shlex.split(line) for line in lines)
-    return there < sum("--comment" in call for call in opening(wanted))
+def is_missing(request: FirewallRequest, lines: List[str]) -> bool:
+    """Return True if a rule of the job is missing in `lines`, the result of `listed`."""
+    there = sum(comment(request.job) in shlex.split(line) for line in lines)
+    return there < sum("--comment" in call for call in opening(request))
 
 
 def left(job: str, lines: List[str]) -> List[str]:

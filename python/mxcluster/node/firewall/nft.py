@@ -31,7 +31,7 @@ Ruleset = NamedTuple(
 _TABLE = re.compile(r"^table (\S+) (\S+) \{")
 _CHAIN = re.compile(r"^\tchain (\S+) \{")
 _HANDLE = re.compile(r"# handle (\d+)$")
-_OURS = re.compile(r"mxcluster_[0-9a-f]{16}$")
+_JOB_TABLE = re.compile(r"mxcluster_[0-9a-f]{16}$")
 
 
 def name(job: str) -> str:
@@ -55,7 +55,7 @@ def parse(text: str) -> Ruleset:
         begins, inside = _TABLE.match(line), _CHAIN.match(line)
         if begins:
             table, chain = begins.groups(), None
-            if _OURS.match(table[1]):
+            if _JOB_TABLE.match(table[1]):
                 found.tables.append(table[1])
             elif table[1] == "firewalld":
                 found = found._replace(firewalld=line)
@@ -65,7 +65,7 @@ def parse(text: str) -> Ruleset:
             chain = None
         elif chain and chain.family in ("ip", "inet") and chain.table != "firewalld":
             handle = _HANDLE.search(line)
-            if "type filter hook input " in line and not _OURS.match(chain.table):
+            if "type filter hook input " in line and not _JOB_TABLE.match(chain.table):
                 found.chains.append(chain)
             elif handle and "type " not in line.split("hook")[0]:
                 found.rules.append((chain, int(handle.group(1)), line.strip()))
@@ -82,13 +82,12 @@ def ruleset() -> Optional[Ruleset]:
         return None
 
 
-def opening(wanted: FirewallRequest, found: Ruleset) -> List[str]:
+def opening(request: FirewallRequest, found: Ruleset) -> List[str]:
     """Return the nft commands that open a job's ports to the job's peers only.
 
-    `wanted`: the job's firewall request. `found`: the node's Ruleset. The commands also remove
-    earlier rules of the job.
+    `found`: the node's Ruleset. The commands also remove earlier rules of the job.
     """
-    address, job = wanted.address, wanted.job
+    address, job = request.address, request.job
     own = "ip %s" % name(job)
     mark = 'comment "%s"' % comment(job)
     lines = closing(job, found) + ["add table %s" % own]
@@ -98,20 +97,20 @@ def opening(wanted: FirewallRequest, found: Ruleset) -> List[str]:
         for hook in ("input", "output")
     ]
     lines += [
-        "add rule %s peers ip saddr %s accept %s" % (own, peer, mark) for peer in wanted.peers
+        "add rule %s peers ip saddr %s accept %s" % (own, peer, mark) for peer in request.peers
     ]
     lines += ["add rule %s peers drop %s" % (own, mark)]
-    if wanted.uid is not None:  # other users of this node share the node's address
+    if request.uid is not None:  # other users of this node share the node's address
         lines += [
             "add rule %s output meta skuid != 0 meta skuid != %d jump others %s"
-            % (own, wanted.uid, mark)
+            % (own, request.uid, mark)
         ]
         lines += [
             "add rule %s others ip daddr %s tcp dport %s drop %s" % (own, peer, ports, mark)
-            for peer, theirs in wanted.peers.items()
-            for ports in spans(theirs)
+            for peer, numbers in request.peers.items()
+            for ports in spans(numbers)
         ]
-    for ports in spans(wanted.ports):
+    for ports in spans(request.ports):
         lines.append(
             "add rule %s input ip daddr %s tcp dport %s jump peers %s" % (own, address, ports, mark)
         )
@@ -121,7 +120,7 @@ def opening(wanted: FirewallRequest, found: Ruleset) -> List[str]:
             "insert rule %s %s %s ip saddr %s ip daddr %s tcp dport %s accept %s"
             % (chain + (peer, address, ports, mark))
             for chain in found.chains
-            for peer in wanted.peers
+            for peer in request.peers
         ]
     return lines
 
@@ -136,23 +135,23 @@ def closing(job: str, found: Ruleset) -> List[str]:
     return lines + [
         "delete rule %s %s %s handle %d" % (chain + (handle,))
         for chain, handle, text in found.rules
-        if mark in text and not _OURS.match(chain.table)
+        if mark in text and not _JOB_TABLE.match(chain.table)
     ]
 
 
-def missing(wanted: FirewallRequest, found: Ruleset) -> List[str]:
+def missing(request: FirewallRequest, found: Ruleset) -> List[str]:
     """Return the names of the tables that lack rules of the job, sorted.
 
-    `wanted`: the job's firewall request. `found`: the node's Ruleset. The function compares numbers
-    of rules, not texts, because the nft of CentOS 7 prints service names instead of ports.
+    `found`: the node's Ruleset. The function compares numbers of rules, not texts, because the nft
+    of CentOS 7 prints service names instead of ports.
     """
-    mark = 'comment "%s"' % comment(wanted.job)
-    runs, peers = len(spans(wanted.ports)), len(wanted.peers)
-    own = name(wanted.job)
+    mark = 'comment "%s"' % comment(request.job)
+    runs, peers = len(spans(request.ports)), len(request.peers)
+    own = name(request.job)
     due = {Chain("ip", own, "input"): runs, Chain("ip", own, "peers"): peers + 1}
-    if wanted.uid is not None:
+    if request.uid is not None:
         due[Chain("ip", own, "output")] = 1
-        due[Chain("ip", own, "others")] = sum(map(len, map(spans, wanted.peers.values())))
+        due[Chain("ip", own, "others")] = sum(map(len, map(spans, request.peers.values())))
     due.update(dict.fromkeys(found.chains, runs * peers))
     there = [chain for chain, _, text in found.rules if mark in text]
     return sorted(
@@ -175,7 +174,7 @@ def left(job: str, found: Ruleset) -> List[str]:
         "the firewall still has the rule `%s %s %s %s`: delete this rule with nft"
         % (chain + (text.split(" accept")[0],))
         for chain, handle, text in found.rules
-        if mark in text and not _OURS.match(chain.table)
+        if mark in text and not _JOB_TABLE.match(chain.table)
     ]
 
 

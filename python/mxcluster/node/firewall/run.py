@@ -1,8 +1,8 @@
 """Run a firewall program, and make the comment that marks the rules of a job."""
 
-import subprocess
 from typing import List, Optional
 
+from mxcluster import calls
 from mxcluster.errors import MxclusterError
 
 
@@ -11,20 +11,15 @@ def run(argv: List[str], stdin: Optional[str] = None) -> str:
 
     Raises MxclusterError if the program fails or is missing.
     """
-    try:
-        done = subprocess.run(
-            argv, input=(stdin or "").encode(), stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-    except OSError as error:
-        raise MxclusterError(
-            "cannot run `%s` on this node (%s): install this program" % (argv[0], error.strerror)
-        ) from error
-    if done.returncode != 0:
+    code, out, err = calls.run(argv, stdin=stdin or "", folder="/")
+    if code == calls.MISSING:
+        raise MxclusterError("%s: install this program" % err)
+    if code:
         raise MxclusterError(
             "the firewall program `%s` ended with status %d on this node: %s"
-            % (" ".join(argv[:4]), done.returncode, done.stderr.decode(errors="replace").strip())
+            % (" ".join(argv[:4]), code, err.strip())
         )
-    return done.stdout.decode(errors="replace")
+    return out
 
 
 def comment(job: str) -> str:

@@ -97,6 +97,23 @@ def test_a_job_takes_the_gpus_that_the_batch_system_gives():
         granted(submitted(record=record, num_nodes=1, gpus="0"), 1, 3)
 
 
+def test_a_node_whose_driver_needs_a_restart_is_refused():
+    """nvidia-smi shows no GPU there, and the job would train on the CPU."""
+    driver = {"installed": "470.82.01", "loaded": "470.57.02", "nouveau": False}
+    waits = {"n1": facts(1, cards=1, driver=driver)}
+    record = RECORD.replaced(target="cu92")
+    with pytest.raises(BadInput, match="n1: driver 470.82.01 is installed, but 470.57.02 is load"):
+        submission.complete(*submitted(record=record, num_nodes=1), ["n1"], waits)
+    healthy = dict(driver, loaded="470.82.01")
+    for target, found in [
+        ("cpu", waits["n1"]),
+        ("cu92", facts(1, cards=0, driver=driver)),
+        ("cu92", facts(1, cards=1, driver=healthy)),
+    ]:
+        plan = submitted(record=RECORD.replaced(target=target), num_nodes=1)
+        assert submission.complete(*plan, ["n1"], {"n1": found}).workers == 1
+
+
 def test_jobs_that_start_together_search_different_ports():
     ports = {completed(submitted(), number=number).root.port for number in ("7", "8", "9")}
     assert len(ports) == 3 and max(ports) - min(ports) == 2 * submission.SPREAD

