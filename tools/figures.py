@@ -4,7 +4,8 @@
     python tools/figures.py             print each figure and its bound
     python tools/figures.py --check     fail if a figure is above its bound
 
-A bound in BOUNDS may only fall: a change that makes a figure smaller lowers its bound, too.
+A bound in BOUNDS may only fall: a change that makes a figure smaller lowers its bound, too. The
+numbers of lines have no bound, because features need lines.
 
 Code lines are lines of the package and the plugins without blank lines, comments, docstrings and
 blocks of documentation. Lines of tables in YAML and JSON count. An untyped dictionary is an
@@ -23,13 +24,11 @@ PROJECT = pathlib.Path(__file__).resolve().parents[1]
 CODE = ("python/mxcluster", "plugins")
 TESTS = ("tests", "molecule", "bench")
 BOUNDS = {
-    "code lines of package and plugins": 33073,  # the aim is 26500
-    "code lines of tests": 42566,  # the aim is 38000
-    "untyped dictionaries": 249,  # the aim is 150
-    "functions above 80 lines": 1,  # the aim is 0
-    "functions above 60 lines": 3,
-    "functions above 8 parameters": 2,  # the aim is 0
-    "Python files above 500 lines": 3,  # the aim is 0 without tables
+    "untyped dictionaries": 43,
+    "functions above 80 lines": 0,
+    "functions above 60 lines": 0,
+    "functions above 8 parameters": 0,
+    "Python files above 500 lines": 1,  # the table of knobs
 }
 DOCUMENTATION = ("DOCUMENTATION", "EXAMPLES", "RETURN")
 DICTIONARIES = ("Dict", "Mapping", "MutableMapping", "dict")
@@ -130,12 +129,10 @@ def large_functions(path):
 
 
 def figures():
-    """Return {name of a figure: its value today}, in the order of BOUNDS."""
+    """Return {name of a figure with a bound: its value today}."""
     code = files(CODE)
     functions = [item for path in code for item in large_functions(path)]
     values = [
-        sum(map(code_lines, code + files(CODE, (".yml", ".yaml", ".json")))),
-        sum(map(code_lines, files(TESTS))),
         sum(len(untyped(path)) for path in code),
         sum(lines > 80 for lines, _, _ in functions),
         sum(lines > 60 for lines, _, _ in functions),
@@ -150,8 +147,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true")
     check, found = parser.parse_args().check, figures()
-    for name, value in found.items():
-        if not check:
+    if not check:
+        tables = files(CODE, (".yml", ".yaml", ".json"))
+        print("%-36s%6d" % ("code lines", sum(map(code_lines, files(CODE) + tables))))
+        print("%-36s%6d" % ("code lines of tests", sum(map(code_lines, files(TESTS)))))
+        for name, value in found.items():
             print("%-36s%6d, at most %d" % (name, value, BOUNDS[name]))
     above = [
         "%d %s, at most %d" % (value, name, BOUNDS[name])

@@ -257,7 +257,8 @@ def test_a_taken_job_id_is_refused_before_any_transfer(tmp_path):
     assert probe.job_problems(str(tmp_path), "one") == [], "a folder without a job"
     (tmp_path / "one" / "plan.json").write_text("{}")
     assert probe.job_problems(str(tmp_path), "two") == probe.job_problems(None, "one") == []
-    (problem,) = probe.look(LookRequest(jobs_dir=str(tmp_path), job="one"))["problems"]
+    request = LookRequest(jobs_dir=str(tmp_path), job="one")
+    (problem,) = probe.look(request, claims.held).problems
     assert (
         "choose another job_id" in problem and "-e attach=one" in problem and "stop" not in problem
     ), problem

@@ -171,7 +171,7 @@ def test_a_broken_firewall_stops_no_other_step(fails, monkeypatch):
 
     units = entry.units
     monkeypatch.setattr(units.firewall, fails, broken)
-    monkeypatch.setattr(units.calls, "call", lambda argv: (0, "", ""))
+    monkeypatch.setattr(units.calls, "run", lambda argv: (0, "", ""))
     monkeypatch.setattr(units.os, "geteuid", lambda: 0)
     monkeypatch.setattr(units.os.path, "exists", lambda path: True)
     monkeypatch.setattr(units.os.path, "isdir", lambda path: True)

@@ -47,7 +47,7 @@ CLAIM = (
 
 
 def system(answers):
-    """Return a `calls.call` that answers by a command's first words; the last answer repeats."""
+    """Return a `calls.run` that answers by a command's first words; the last answer repeats."""
 
     def call(argv):
         for words, given in answers.items():
@@ -94,7 +94,7 @@ def test_a_failed_start_reports_the_agents_error(monkeypatch):
     monkeypatch.setattr(units, "settle", lambda *given: commands.append("settled") or [])
     monkeypatch.setattr(
         units.calls,
-        "call",
+        "run",
         system(
             {
                 "systemctl start": (1, "", SAID),
@@ -138,7 +138,7 @@ def test_the_firewall_gets_the_training_users_uid(monkeypatch, tmp_path):
 )
 def test_an_end_is_accepted_if_the_unit_has_ended(told, states, words, monkeypatch):
     """The training user gives the answer to `wait`; the unit belongs to root."""
-    monkeypatch.setattr(units.calls, "call", system({"systemctl show": list(states)}))
+    monkeypatch.setattr(units.calls, "run", system({"systemctl show": list(states)}))
     found = units.untrue_end(COLLECT.replaced(reason=told), UNIT)
     assert re.search(words, found) if words else found is None, found
 
@@ -278,7 +278,7 @@ def test_root_lists_the_running_jobs(monkeypatch):
         "mxcluster-agent@b.service loaded failed failed the job b\n"
         "mxcluster-agent@c-1.service loaded activating start the job c\n"
     )
-    monkeypatch.setattr(units.calls, "call", system({"systemctl list-units": listed}))
+    monkeypatch.setattr(units.calls, "run", system({"systemctl list-units": listed}))
     assert units.jobs_with_units(Jobs(jobs_dir="/jobs", user="nobody")) == ["a", "c-1"]
     assert units.jobs_with_units(Jobs(jobs_dir="/jobs")) is None
 
