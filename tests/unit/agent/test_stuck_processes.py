@@ -10,11 +10,6 @@ from mxcluster.model.status import Pulse
 from tests.plans import plan_with
 
 NOW = 10000.0
-LIMITS = plan_with(
-    heartbeat={"timeout": 5},
-    timeouts={"start": 60, "stall": 300},
-    root={"address": "10.0.0.1", "port": 9091},
-)
 
 
 def sight(name, age=500.0, held=0.0, phase="training", pushes=7, idle=0.0, queued=0.0):
@@ -22,36 +17,27 @@ def sight(name, age=500.0, held=0.0, phase="training", pushes=7, idle=0.0, queue
     return Sight(name, name.split("-")[0], age, held, pulse or None, still=idle, queued=queued)
 
 
+ROOT, LIMIT = {"address": "10.0.0.1", "port": 9091}, {"start": 60, "stall": 300}
+LIMITS = plan_with(heartbeat={"timeout": 5}, timeouts=LIMIT, root=ROOT)
+NO_START = LIMITS.replaced(timeouts=Timeouts(start=0, stall=300))
+NO_STALL = LIMITS.replaced(timeouts=Timeouts(start=60, stall=0))
+SLOW, SLOWER = sight("worker-0", idle=301, pushes=9), sight("worker-1", idle=301, pushes=8)
+
+
 @pytest.mark.parametrize(
     "sights,limits,found",
     [
         ([sight("worker-0"), sight("server-0", phase="serving", idle=900)], LIMITS, None),
         ([sight("scheduler-0", phase="connecting", idle=900)], LIMITS, None),
-        (
-            [sight("worker-0", idle=400), sight("server-0", held=5, phase="serving")],
-            LIMITS,
-            ("server-0", "stopped"),
-        ),
+        ([SLOW, sight("server-0", held=5, phase="serving")], LIMITS, ("server-0", "stopped")),
         ([sight("worker-0", age=61, phase=None)], LIMITS, ("worker-0", "start")),
-        (
-            [sight("worker-0", age=9999, phase=None)],
-            LIMITS.replaced(timeouts=Timeouts(start=0, stall=300)),
-            None,
-        ),
+        ([sight("worker-0", age=9999, phase=None)], NO_START, None),
         # Time in the run queue does not count, up to a limit.
         ([sight("worker-0", age=100, phase=None, queued=41)], LIMITS, None),
         ([sight("worker-0", age=120, phase=None, queued=110)], LIMITS, ("worker-0", "start")),
-        (
-            [sight("worker-0", idle=301, pushes=9), sight("worker-1", idle=301, pushes=8)],
-            LIMITS,
-            ("worker-1", "stall"),
-        ),
+        ([SLOW, SLOWER], LIMITS, ("worker-1", "stall")),
         ([sight("worker-0", idle=300, phase="leaving")], LIMITS, ("worker-0", "stall")),
-        (
-            [sight("worker-0", idle=9999)],
-            LIMITS.replaced(timeouts=Timeouts(start=60, stall=0)),
-            None,
-        ),
+        ([sight("worker-0", idle=9999)], NO_STALL, None),
     ],
 )
 def test_the_stuck_process_and_its_kind_are_found(sights, limits, found):
@@ -77,14 +63,7 @@ def test_a_long_wait_is_noticed():
 
 
 def test_a_changed_clock_is_no_stall():
-    late = Sight(
-        "worker-0",
-        "worker",
-        500.0,
-        0.0,
-        Pulse(phase="training", pushes=7, time=NOW - 3600),
-        still=1.0,
-    )
+    late = sight("worker-0", idle=3600)._replace(still=1.0)
     assert examine([late], LIMITS) is None
 
 

@@ -19,34 +19,17 @@ def measured(speeds, servers=(100.0,), alone=None, exchange=0.001, spread=0.01, 
     workers = []
     for host, values in speeds.items():
         for number, value in enumerate(values if isinstance(values, list) else [values]):
-            workers.append(
-                {
-                    "host": host,
-                    "number": number,
-                    "alone": {
-                        "samples_per_s": (alone or {}).get(host, value),
-                        "spread": spread,
-                    },
-                    "together": {"samples_per_s": value, "spread": spread},
-                    "servers": [{"push_s": 0.001, "pull_s": 0.001} for _ in servers],
-                    "exchange_s": exchange,
-                }
-            )
-    return dict(
-        {
-            "schema": 1,
-            "job": "profile-1",
-            "time": 1763900000.5,
-            "network": "mlp",
-            "batch_size": 32,
-            "data": "digits",
-            "mxnet": "1.9.1",
-            "parameters": [100, 10, 50, 5],
-            "workers": workers,
-            "servers": [
-                {"host": next(iter(speeds)), "number": number, "updates_per_s": speed}
-                for number, speed in enumerate(servers)
-            ],
-        },
-        **more,
-    )
+            worker = {"host": host, "number": number, "exchange_s": exchange}
+            speed_alone = (alone or {}).get(host, value)
+            worker["alone"] = {"samples_per_s": speed_alone, "spread": spread}
+            worker["together"] = {"samples_per_s": value, "spread": spread}
+            worker["servers"] = [{"push_s": 0.001, "pull_s": 0.001} for _ in servers]
+            workers.append(worker)
+    made = {"schema": 1, "job": "profile-1", "time": 1763900000.5, "mxnet": "1.9.1"}
+    made.update(network="mlp", batch_size=32, data="digits", parameters=[100, 10, 50, 5])
+    first = next(iter(speeds))
+    made["servers"] = [
+        {"host": first, "number": number, "updates_per_s": speed}
+        for number, speed in enumerate(servers)
+    ]
+    return dict(made, workers=workers, **more)

@@ -15,21 +15,10 @@ TRUE = dict(AUTO, install="true")
 OURS = [name + " 470.82.01 1.el7" for name in driver.SET]
 
 
-MACHINE = MachineAnswer(
-    gpus=[VOLTA],
-    driver=None,
-    driver_installed=None,
-    nouveau=False,
-    kernel=KERNEL,
-    kernels=[KERNEL],
-    modules={},
-    secure_boot=False,
-    gpu_users=[],
-    machine_id="",
-    python="3.6",
-    missing_libraries=[],
-    missing_programs=[],
-)
+FACTS = {"gpus": [VOLTA], "kernel": KERNEL, "kernels": [KERNEL], "modules": {}, "python": "3.6"}
+FACTS.update(driver=None, driver_installed=None, nouveau=False, secure_boot=False, machine_id="")
+MACHINE = MachineAnswer(gpu_users=[], missing_libraries=[], missing_programs=[], **FACTS)
+BUSY = {"driver": "470.82.01", "gpu_users": ["python (pid 7)"]}
 
 
 def machine(**facts):
@@ -96,12 +85,7 @@ def test_two_versions_of_a_package_are_a_transaction_that_was_cut_off():
     "settings, rpms, facts, said",
     [
         (AUTO, [], {"secure_boot": True}, "disable secure boot"),
-        (
-            dict(TRUE, branch="550"),
-            OURS,
-            {"driver": "470.82.01", "gpu_users": ["python (pid 7)"]},
-            "end python (pid 7), then",
-        ),
+        (dict(TRUE, branch="550"), OURS, BUSY, "end python (pid 7), then"),
         (TRUE, [], {"driver": "390.87"}, "nvidia-uninstall"),
         (dict(AUTO, branch="550"), [], {"gpus": [KEPLER]}, "102d (GK210) needs 470 or older"),
         (dict(AUTO, branch="550", version="470.82.01"), [], {}, "remove one of "),
@@ -257,16 +241,15 @@ def test_why_only_a_restart_helps(facts, why):
     assert list(driver.restarts(records)) == (["gpu"] if why else [])
 
 
+JOBS = [{"job": "a", "state": "running"}, {"job": "b", "state": "prepared"}]
+
+
 @pytest.mark.parametrize(
     "users, answer, todo",
     [
         ([], {}, ""),
         (["python (pid 7)"], {}, "end python (pid 7)"),
-        (
-            [],
-            {"jobs": [{"job": "a", "state": "running"}, {"job": "b", "state": "prepared"}]},
-            "wait for the end of job a, b or run stop.yml",
-        ),
+        ([], {"jobs": JOBS}, "wait for the end of job a, b or run stop.yml"),
     ],
 )
 def test_a_busy_node_is_not_restarted(users, answer, todo):

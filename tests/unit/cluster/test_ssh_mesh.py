@@ -172,10 +172,8 @@ def test_a_node_without_a_record_is_refused():
     ):
         ssh_mesh.blocks(NODES, {"a": RECORDS["a"]}, of_hosts("ab", {}), "k")
     draft = ssh_mesh.blocks(NODES, {"a": RECORDS["a"]}, of_hosts("ab", {}), "k", draft=True)
-    assert (
-        "(the key that b is going to make)" in draft["authorized_keys"]
-        and "(the host keys of b)" in draft["known_hosts"]
-    )
+    assert "(the key that b is going to make)" in draft["authorized_keys"]
+    assert "(the host keys of b)" in draft["known_hosts"]
 
 
 def test_nodes_that_left_the_inventory_are_found():

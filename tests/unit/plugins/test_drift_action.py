@@ -31,26 +31,12 @@ class Node:
         self.remember()
 
     def act(self, **given):
-        arguments = dict(
-            {
-                "command": "look",
-                "path": str(self.path),
-                "records_dir": str(self.folder / "nodes"),
-                "wanted": {},
-                "common": self.common(),
-                "files": ["/etc/mxcluster/*"],
-                "roots": ["/opt"],
-                "user": "trainer",
-                "user_files": ["~/.bashrc"],
-                "python": "/env/bin/python",
-                "layout": self.layout,
-                "controller_files": [str(self.key)],
-            },
-            **given,
-        )
-        return self.action(arguments).run(
-            task_vars={"inventory_hostname": "node1", "hostvars": {"node1": self.variables}}
-        )
+        arguments = {"command": "look", "path": str(self.path), "common": self.common()}
+        arguments.update(records_dir=str(self.folder / "nodes"), wanted={}, layout=self.layout)
+        arguments.update(files=["/etc/mxcluster/*"], roots=["/opt"], python="/env/bin/python")
+        arguments.update(user="trainer", user_files=["~/.bashrc"], controller_files=[str(self.key)])
+        variables = {"inventory_hostname": "node1", "hostvars": {"node1": self.variables}}
+        return self.action(dict(arguments, **given)).run(task_vars=variables)
 
     def action(self, arguments):
         task = mock.Mock(async_val=0, check_mode=self.check, args=arguments)
@@ -71,12 +57,8 @@ class Node:
 
     def common(self):
         """Return the values that are common to all nodes."""
-        arguments = {
-            "command": "common",
-            "records_dir": str(self.folder / "nodes"),
-            "nodes": ["node1", "node2"],
-            "wanted": {},
-        }
+        arguments = {"command": "common", "nodes": ["node1", "node2"], "wanted": {}}
+        arguments["records_dir"] = str(self.folder / "nodes")
         return self.action(arguments).run(task_vars={})["common"]
 
     def remember(self):

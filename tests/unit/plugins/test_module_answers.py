@@ -20,31 +20,21 @@ from mxcluster.model import module_answers
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
 MODULES = sorted(path.stem for path in (PROJECT / "plugins" / "modules").glob("*.py"))
 ACTIONS = {name: importlib.import_module("plugins.action." + name) for name in MODULES}
-DIGEST = "a" * 64
+DIGEST, KERNEL = "a" * 64, "3.10.0-1160.el7.x86_64"
 ENVIRONMENT = {
     "builds": [{"python": ["3.11"], "wheels": ["mxnet==1.9.1"], "pip": "pip==25.0.1"}],
     "hashes": {"mxnet==1.9.1": [DIGEST], "pip==25.0.1": ["b" * 64]},
     "name": "MXNet 1.9.1",
 }
+MACHINE = {"gpus": ["1db4"], "driver": "470.256.02", "driver_installed": None, "nouveau": False}
+MACHINE.update(kernel=KERNEL, kernels=[KERNEL], modules={KERNEL: ""}, secure_boot=False)
+MACHINE.update(gpu_users=["python (pid 4711)"], machine_id="c" * 32, python="3.6")
+MACHINE.update(missing_libraries=["libgomp.so.1"], missing_programs=[])
 ANSWERS = {
     "mxcluster_drift": {"seen": {"way to /srv": "/srv"}},
     "mxcluster_env": {"python": "3.11", "built": False, "done": False},
     "mxcluster_file": {"path": "/srv/data", "lacking": ["a file"]},
-    "mxcluster_machine": {
-        "gpus": ["1db4"],
-        "driver": "470.256.02",
-        "driver_installed": None,
-        "nouveau": False,
-        "kernel": "3.10.0-1160.el7.x86_64",
-        "kernels": ["3.10.0-1160.el7.x86_64"],
-        "modules": {"3.10.0-1160.el7.x86_64": ""},
-        "secure_boot": False,
-        "gpu_users": ["python (pid 4711)"],
-        "machine_id": "c" * 32,
-        "python": "3.6",
-        "missing_libraries": ["libgomp.so.1"],
-        "missing_programs": [],
-    },
+    "mxcluster_machine": MACHINE,
     "mxcluster_ssh": {"user": "trainer", "home": "/home/trainer", "public_key": ""},
 }
 # The fields of each answer beside those of any module, and the facts that only some tasks ask for.
@@ -53,19 +43,9 @@ FACTS = {
     for name, answer in module_answers.ANSWERS.items()
 }
 SOMETIMES = ("lacking", "public_key")
-OF_DRIFT = {
-    "command": "remember",
-    "common": {"sources": "", "variables": [], "digests": {}},
-    "records_dir": "/state/nodes",
-    "python": "/env/bin/python",
-    "controller_files": [],
-    "wanted": {},
-    "layout": {},
-    "files": [],
-    "roots": [],
-    "user": "",
-    "user_files": [],
-}
+OF_DRIFT = {"command": "remember", "records_dir": "/state/nodes", "python": "/env/bin/python"}
+OF_DRIFT.update(common={"sources": "", "variables": [], "digests": {}}, wanted={}, layout={})
+OF_DRIFT.update(controller_files=[], files=[], roots=[], user="", user_files=[])
 
 
 def act(name, answer, folder):
@@ -218,7 +198,7 @@ def test_a_lying_node_runs_nothing_on_the_controller(tmp_path):
         env=dict(os.environ, **settings),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        universal_newlines=True,
+        text=True,
     )
     assert not marker.exists(), done.stdout
     assert "could not fetch the wheel of mxnet 1.9.1 for Python 3.11" in done.stdout, done.stdout

@@ -38,45 +38,32 @@ def run(tmp_path, monkeypatch):
     return go
 
 
-def ended_job(tmp_path):
-    """Return the plan and the archives of a job of two workers that has ended well."""
-    plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
+def job_of(tmp_path, workers=2, **more):
+    """Return the plan and the archives of a job; `more` as for `fake_run.make_archives`."""
+    plan = fake_run.make_plan(workers=workers, groups=1, kv="dist_sync", servers=1)
     folder = str(tmp_path / "nodes")
-    return plan, fake_run.make_archives(folder, plan, epochs=2, batches=4)
+    return plan, fake_run.make_archives(folder, plan, epochs=2, batches=4, **more)
 
 
 def test_a_failed_job_is_reported_and_does_not_fail_the_task(run, tmp_path):
-    plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
-    archives = fake_run.make_archives(
-        str(tmp_path / "nodes"),
-        plan,
-        epochs=2,
-        batches=4,
-        until=1.9,
-        failed=("server-0", -9, ["out of breath"]),
-    )
+    plan, archives = job_of(tmp_path, until=1.9, failed=("server-0", -9, ["out of breath"]))
     run_dir = os.path.join("runs", plan.job)
     answer = run(run_dir=run_dir, plan=plan, archives=archives, cache_dir="cache")
     assert not answer.get("failed") and answer["changed"] is True, answer
     assert answer["verdict"] == json.loads((tmp_path / run_dir / "verdict.json").read_text())
-    assert answer["text"][1] == "first     server 0 on node1: killed by signal 9 (SIGKILL)", answer[
-        "text"
-    ]
-    assert answer["text"][-1] == "report    %s/report.html" % run_dir
-    assert answer["mxcluster_verdict_text"] == answer["text"]
-    assert answer["report"] == str(tmp_path / run_dir / "report.html") and os.path.exists(
-        answer["report"]
-    )
+    text = answer["text"]
+    assert text[1] == "first     server 0 on node1: killed by signal 9 (SIGKILL)", text
+    assert text[-1] == "report    %s/report.html" % run_dir
+    assert answer["mxcluster_verdict_text"] == text
+    report = tmp_path / run_dir / "report.html"
+    assert answer["report"] == str(report) and report.exists()
     assert (tmp_path / "cache").is_dir()
 
 
 def test_the_verdict_is_in_the_file_that_the_environment_names(run, tmp_path, monkeypatch):
     """`mxcluster launch` finds the true exit status there."""
     monkeypatch.setenv(mxcluster_report.VERDICT_FILE, str(tmp_path / "verdict"))
-    plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
-    archives = fake_run.make_archives(
-        str(tmp_path / "nodes"), plan, epochs=2, batches=4, until=1.9, failed=("worker-0", 3, [])
-    )
+    plan, archives = job_of(tmp_path, until=1.9, failed=("worker-0", 3, []))
     answer = run(run_dir=os.path.join("runs", plan.job), plan=plan, archives=archives)
     verdict = json.loads((tmp_path / "verdict").read_text())
     assert verdict == answer["verdict"] and verdict["first_failure"]["exit_code"] == 3
@@ -86,11 +73,8 @@ def test_the_verdict_is_in_the_file_that_the_environment_names(run, tmp_path, mo
 def test_a_folder_that_cannot_be_created_is_named(run, tmp_path):
     (tmp_path / "runs").write_text("a file")
     answer = run(run_dir="runs/j", plan=fake_run.make_plan())
-    assert (
-        answer["failed"]
-        and "cannot write the report" in answer["msg"]
-        and "runs/j" in answer["msg"]
-    ), answer
+    assert answer["failed"] and "cannot write the report" in answer["msg"], answer
+    assert "runs/j" in answer["msg"], answer
 
 
 def test_without_matplotlib_the_message_says_what_to_install(run, tmp_path, monkeypatch):
@@ -107,15 +91,12 @@ def test_without_matplotlib_the_message_says_what_to_install(run, tmp_path, monk
 
 
 def test_losses_and_leftovers_of_the_waits_are_in_the_verdict(run, tmp_path):
-    plan, archives = ended_job(tmp_path)
+    plan, archives = job_of(tmp_path)
     last = sorted(plan.nodes)[-1]
     archives.pop(last)
     waits = {host: {"ended": True, "packed": {"left": [], "problem": None}} for host in archives}
-    waits[last] = {
-        "unreachable": True,
-        "ended": True,
-        "lost": {"since": 5.0, "why": "No route to host"},
-    }
+    lost = {"since": 5.0, "why": "No route to host"}
+    waits[last] = {"unreachable": True, "ended": True, "lost": lost}
     answer = run(run_dir="runs/j", plan=plan, archives=archives, waits=waits)
     assert "%s is gone" % last in answer["verdict"]["first_failure"]["reason"], answer
     assert answer["verdict"]["left"] == {host: [] for host in archives}
@@ -134,18 +115,13 @@ def test_results_of_nodes_are_read_without_templating(tmp_path):
 
 
 def test_an_unreachable_node_is_named_and_the_others_are_collected(run, tmp_path):
-    plan = fake_run.make_plan(workers=4, groups=1, kv="dist_sync", servers=1)
-    archives = fake_run.make_archives(str(tmp_path / "nodes"), plan, epochs=2, batches=4)
+    plan, archives = job_of(tmp_path, workers=4)
     archives["node2"] = str(tmp_path / "nothing.tar")
-    contacts = {
-        "node1": {"user": "root"},
-        "node2": {"lost": {"since": 5.0, "why": "No route to host"}},
-    }
+    lost = {"since": 5.0, "why": "No route to host"}
+    contacts = {"node1": {"user": "root"}, "node2": {"lost": lost}}
     verdict = run(run_dir="runs/j", plan=plan, archives=archives, contacts=contacts)["verdict"]
-    assert (
-        verdict["first_failure"]["host"] == "node2"
-        and "No route to host" in verdict["first_failure"]["reason"]
-    ), verdict
+    assert verdict["first_failure"]["host"] == "node2", verdict
+    assert "No route to host" in verdict["first_failure"]["reason"], verdict
     assert verdict["nodes"] == {"node1": "done", "node2": "missing"}
     assert (tmp_path / "runs" / "j" / "nodes" / "node1" / "worker-0.log").exists()
 
@@ -167,20 +143,12 @@ def test_archives_of_a_killed_controller_are_removed(run, tmp_path):
 
 
 def test_the_status_of_the_wait_counts_without_an_archive(run, tmp_path):
-    plan, archives = ended_job(tmp_path)
+    plan, archives = job_of(tmp_path)
     last = sorted(plan.nodes)[-1]
     archives.pop(last)
-    cause = statuses.failure(
-        {
-            "host": last,
-            "name": "worker-1",
-            "reason": "exited with status 1",
-            "exit_code": 1,
-            "time": 5.0,
-            "log": ["OSError: [Errno 28] No space left on device"],
-            "kind": "program",
-        }
-    ).encode()
+    cause = {"host": last, "name": "worker-1", "reason": "exited with status 1", "exit_code": 1}
+    cause.update(time=5.0, log=["OSError: [Errno 28] No space left"], kind="program")
+    cause = statuses.failure(cause).encode()
     status = {"job": plan.job, "host": last, "state": "ended", "reason": "failed", "ended": 6.0}
     status = statuses.status(dict(status, processes=[], first_failure=cause)).encode()
     waits = {last: {"status": status, "packed": {"left": [], "problem": "cannot pack the files"}}}
@@ -191,17 +159,8 @@ def test_the_status_of_the_wait_counts_without_an_archive(run, tmp_path):
 @pytest.fixture
 def killed(run, tmp_path, monkeypatch):
     """Return killed(program), which gives the answer about a job after a SIGKILL."""
-    plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
-    options = plan.options.replaced(max_restarts=2, restart_delay=7.0)
-    plan = plan.replaced(options=options)
-    archives = fake_run.make_archives(
-        str(tmp_path / "nodes"),
-        plan,
-        epochs=2,
-        batches=4,
-        until=1.9,
-        failed=("server-0", -9, ["gone"]),
-    )
+    plan, archives = job_of(tmp_path, until=1.9, failed=("server-0", -9, ["gone"]))
+    plan = plan.replaced(options=plan.options.replaced(max_restarts=2, restart_delay=7.0))
 
     def go(program, restart=True):
         monkeypatch.setattr(sys, "argv", [str(program), "train.yml"])

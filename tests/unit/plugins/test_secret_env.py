@@ -23,11 +23,8 @@ class Vaulted:
     "given", [{"TOKEN": SECRET}, '{"TOKEN": "%s"}' % SECRET, {"TOKEN": Vaulted()}]
 )
 def test_secret_env_accepts_a_dict_json_and_vault_values(given):
-    assert mxcluster_secret_env(given) == {
-        "env": {"TOKEN": SECRET},
-        "names": ["TOKEN"],
-        "problems": [],
-    }
+    env = {"TOKEN": SECRET}
+    assert mxcluster_secret_env(given) == {"env": env, "names": ["TOKEN"], "problems": []}
 
 
 @pytest.mark.parametrize("nothing", [{}, "", None, "{}"])
@@ -38,11 +35,7 @@ def test_an_empty_secret_env(nothing):
 @pytest.mark.parametrize(
     "given, words",
     [
-        (
-            {"TOKEN": [SECRET]},
-            "secret_env: 'TOKEN' is refused. A name must consist of letters, digits and '_', and "
-            "begin with a letter or '_'. A value must be a string of one line and",
-        ),
+        ({"TOKEN": [SECRET]}, "secret_env: 'TOKEN' is refused. A name must consist of letters"),
         ({"TOKEN": SECRET + "\nmore"}, "'TOKEN' is refused"),
         ({"A-B": SECRET}, "'A-B' is refused"),
         (SECRET, "secret_env is refused: it must be a dict"),
@@ -53,29 +46,20 @@ def test_a_wrong_secret_env_is_refused_without_its_value(given, words):
     result = mxcluster_secret_env(given)
     with pytest.raises(BadInput) as refusal:
         options.refuse_secret_env(Secrets(names=result["names"], problems=result["problems"]), {})
-    assert words in str(refusal.value) and "values of secret_env are not shown" in str(
-        refusal.value
-    )
+    assert words in str(refusal.value)
+    assert "values of secret_env are not shown" in str(refusal.value)
     assert SECRET not in str(result["problems"])
 
 
 def test_reserved_names_are_refused():
     with pytest.raises(BadInput) as refusal:
-        options.refuse_secret_env(
-            Secrets(names=["TOKEN", "DMLC_ROLE", "MXCLUSTER_JOB_DIR", "PATH", "HOME"], problems=[]),
-            {"TOKEN": "1"},
-        )
+        names = ["TOKEN", "DMLC_ROLE", "MXCLUSTER_JOB_DIR", "PATH", "HOME"]
+        options.refuse_secret_env(Secrets(names=names, problems=[]), {"TOKEN": "1"})
     lines = str(refusal.value).splitlines()
-    assert [line.split(" ")[1] for line in lines] == [
-        "DMLC_ROLE",
-        "MXCLUSTER_JOB_DIR",
-        "PATH",
-        "TOKEN",
-    ]
-    assert (
-        "mxcluster sets DMLC_ROLE itself: remove the variable" in lines[0]
-        and "is in env too" in lines[3]
-    )
+    refused = [line.split(" ")[1] for line in lines]
+    assert refused == ["DMLC_ROLE", "MXCLUSTER_JOB_DIR", "PATH", "TOKEN"]
+    assert "mxcluster sets DMLC_ROLE itself: remove the variable" in lines[0]
+    assert "is in env too" in lines[3]
     assert "Use absolute paths" in lines[2]
     with pytest.raises(
         BadInput, match="secret_env: LD_LIBRARY_PATH is refused: move the variable to env"

@@ -14,22 +14,10 @@ import yaml
 
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
 # The actions of ansible.builtin that run on the controller only, without an answer of a node.
-OF_CONTROLLER = {
-    "add_host",
-    "assert",
-    "debug",
-    "fail",
-    "group_by",
-    "import_playbook",
-    "import_role",
-    "import_tasks",
-    "include_role",
-    "include_tasks",
-    "include_vars",
-    "meta",
-    "set_fact",
-    "set_stats",
-}
+OF_CONTROLLER = set(
+    "add_host assert debug fail group_by import_playbook import_role import_tasks include_role "
+    "include_tasks include_vars meta set_fact set_stats".split()
+)
 # The arguments that name a file on the controller or another host, by the action. Three of our
 # modules on nodes have an action plugin that reads or writes files of the controller, or computes
 # the names of pip's downloads.

@@ -37,30 +37,23 @@ def decided(expression, **variables):
     [(["b"], False, True), (["a", "b"], False, True), ([], False, False), (["b"], True, False)],
 )
 def test_a_job_that_a_node_could_not_start_is_undone(lost, attached, undone):
-    condition = task("train_job/tasks/main.yml", "ansible.builtin.include_tasks", "undo.yml")[
-        "when"
-    ]
-    assert decided(condition, __train_job_attached=attached, __train_job_not_started=lost) is undone
+    undo = task("train_job/tasks/main.yml", "ansible.builtin.include_tasks", "undo.yml")
+    known = {"__train_job_attached": attached, "__train_job_not_started": lost}
+    assert decided(undo["when"], **known) is undone
 
 
 def test_an_attached_controller_does_not_end_an_unreachable_job():
-    keeper = task("train_job/tasks/follow.yml", "mxcluster_node")["mxcluster_node"]["keeper"].strip(
-        "{} "
-    )
-    assert (
-        decided(keeper, __train_job_attached=True) is False
-        and decided(keeper, __train_job_attached=False) is True
-    )
+    arguments = task("train_job/tasks/follow.yml", "mxcluster_node")["mxcluster_node"]
+    keeper = arguments["keeper"].strip("{} ")
+    assert decided(keeper, __train_job_attached=True) is False
+    assert decided(keeper, __train_job_attached=False) is True
 
 
 def test_stop_fails_if_processes_may_be_left():
-    condition = task("jobs/tasks/stopped.yml", "ansible.builtin.assert")["ansible.builtin.assert"][
-        "that"
-    ]
-    assert (
-        decided(condition, __jobs_told={"ok": False}) is False
-        and decided(condition, __jobs_told={"ok": True}) is True
-    )
+    stopped = task("jobs/tasks/stopped.yml", "ansible.builtin.assert")
+    condition = stopped["ansible.builtin.assert"]["that"]
+    assert decided(condition, __jobs_told={"ok": False}) is False
+    assert decided(condition, __jobs_told={"ok": True}) is True
 
 
 def test_the_record_of_a_removed_node_with_the_shared_key_stays():

@@ -45,6 +45,10 @@ WELL = {
 }
 
 
+DRIVER = "a driver that CUDA works with"
+CHANGED = dict(WELL["trials"], **{"0 -> 1": "8 of 9 numbers arrive changed"})
+
+
 def judged(**changes):
     """Return {check: [(result, why), ...]} of two nodes, the second one with `changes`."""
     second = dict(copy.deepcopy(WELL), **changes)
@@ -71,16 +75,8 @@ def test_no_lines_without_gpus():
 @pytest.mark.parametrize(
     "changes, check, says",
     [
-        (
-            {"driver": "390.87"},
-            "a driver that CUDA works with",
-            "b: driver 390.87 is older than 396.37, which CUDA 9.2 needs",
-        ),
-        (
-            {"listed": LISTED[:1], "probe": None},
-            "a driver that CUDA works with",
-            "b: nvidia-smi shows 1 GPU, but the PCI bus has 2",
-        ),
+        ({"driver": "390.87"}, DRIVER, "b: driver 390.87 is older than 396.37, which CUDA 9.2 ne"),
+        ({"listed": LISTED[:1], "probe": None}, DRIVER, "b: nvidia-smi shows 1 GPU, but the PCI b"),
         ({"nouveau": True}, "no nouveau", "b: the driver nouveau is loaded: restart the node"),
         ({"nvcc": "9.0.176"}, "CUDA's compiler", "b: nvcc has version 9.0.176, not 9.2.148"),
         (
@@ -90,10 +86,7 @@ def test_no_lines_without_gpus():
         ),
         ({"cudnn": "7.1.4"}, "cuDNN", "b: cuDNN is 7.1.4, not 7.6.5.32"),
         (
-            {
-                "trials": dict(WELL["trials"], **{"0 -> 1": "8 of 9 numbers arrive changed"}),
-                "probe": dict(PROBE, driver=dict(PROBE["driver"], peers=[])),
-            },
+            {"trials": CHANGED, "probe": dict(PROBE, driver=dict(PROBE["driver"], peers=[]))},
             "MXNet copies between all GPUs",
             "arrive changed: see dmesg on this node",
         ),
@@ -110,29 +103,23 @@ def test_a_failure_is_named_with_its_remedy(changes, check, says):
 def test_checks_that_did_not_run_are_listed_beside_the_others():
     lines = judged(driver=None, listed=[], probe=None, trials={}, nvcc=None)
     assert lines["a driver that CUDA works with"][0][0] == "failed"
-    assert lines["MXNet computes on every GPU"] == [
-        ("ok", []),
-        ("not run", ["b: no driver shows a GPU"]),
-    ]
+    not_run = ("not run", ["b: no driver shows a GPU"])
+    assert lines["MXNet computes on every GPU"] == [("ok", []), not_run]
     for check in ("CUDA's compiler", "CUDA shows the GPUs of nvidia-smi", "CUDA's runtime"):
         assert [result for result, _ in lines[check]] == ["ok", "not run"]
 
 
 def test_one_gpu_has_no_copies_to_check():
     lines = judged(trials={"0": None})
-    assert lines["MXNet copies between all GPUs"][1] == (
-        "not run",
-        ["b: the driver shows fewer than two GPUs"],
-    )
+    not_run = ("not run", ["b: the driver shows fewer than two GPUs"])
+    assert lines["MXNet copies between all GPUs"][1] == not_run
 
 
 @pytest.mark.parametrize("number", [{}, {"gpus": None}])
 def test_a_record_without_the_number_of_gpus_is_reported(number):
     wanted = {name: value for name, value in WANTED.items() if name != "gpus"}
     lines = judged(wanted=dict(wanted, **number))["a driver that CUDA works with"]
-    assert lines == [
-        ("ok", []),
-        ("not run", ["b: the node record has no number of GPUs: run provision.yml"]),
-    ]
+    not_run = ("not run", ["b: the node record has no number of GPUs: run provision.yml"])
+    assert lines == [("ok", []), not_run]
     lines = judged(wanted=dict(wanted, **number), driver=None)["a driver that CUDA works with"]
     assert lines[0][0] == "failed" and "nvidia-smi shows none" in lines[0][1][0]

@@ -90,19 +90,15 @@ def test_nft_closes_ports_in_a_table_of_the_job_and_opens_filtering_chains():
     ):
         assert rule + ' comment "mxcluster job-1"' in rules, rules
     closing = ["delete table ip " + OWN, "delete rule inet filter input handle 7"]
-    assert (
-        nft.closing("job-1", found) == closing == nft.opening(WANTED, found)[:2]
-    )  # existing rules are replaced
+    # Existing rules are replaced.
+    assert nft.closing("job-1", found) == closing == nft.opening(WANTED, found)[:2]
     assert nft.closing("other", found) == []
 
 
 def test_missing_chains_and_tables_are_named():
     assert nft.missing(WANTED, nft.parse("")) == ["table ip " + OWN]
-    assert nft.missing(WANTED, nft.parse(RULESET)) == [
-        "table inet filter",
-        "table ip " + OWN,
-        "table ip old",
-    ]
+    tables = ["table inet filter", "table ip " + OWN, "table ip old"]
+    assert nft.missing(WANTED, nft.parse(RULESET)) == tables
     alone = WANTED.replaced(ports=[9091], peers={}, uid=None)
     # Rules are counted, since nft may print service names.
     assert nft.missing(alone, nft.parse(RULESET)) == []
@@ -202,9 +198,8 @@ def test_firewalld_rules_are_removed_from_their_own_zone(monkeypatch):
 
 
 def test_close_without_a_wish_file_does_nothing(tmp_path, capsys):
-    assert (
-        firewall.main(["close", str(tmp_path / "none.json")]) == 0 and capsys.readouterr().err == ""
-    )
+    assert firewall.main(["close", str(tmp_path / "none.json")]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def programs(folder, monkeypatch, **texts):
@@ -224,11 +219,8 @@ def test_an_nft_without_kernel_support_is_no_firewall(tmp_path, monkeypatch):
         nft="echo 'Error: Could not process rule: Operation not supported' >&2; exit 1\n",
     )
     opened = firewall.open_for(WANTED)
-    assert (
-        opened == ({}, None, False)
-        and firewall.missing(WANTED, opened) == []
-        and firewall.can() == firewall.CANNOT
-    )
+    assert opened == ({}, None, False) and firewall.missing(WANTED, opened) == []
+    assert firewall.can() == firewall.CANNOT
     firewall.close_for(WANTED, opened)
 
 
@@ -237,25 +229,23 @@ def test_an_old_nft_reads_commands_from_a_named_file(tmp_path, monkeypatch):
     text = 'if [ "$1" = -a ]; then cat %s/rules; else [ "$2" != - ] && cat "$2" > %s/said; fi\n'
     programs(tmp_path, monkeypatch, nft=text % (tmp_path, tmp_path))
     firewall.close_for(WANTED)
-    assert (
-        tmp_path / "said"
-    ).read_text() == "delete table ip %s\ndelete rule inet filter input handle 7\n" % OWN
+    said = "delete table ip %s\ndelete rule inet filter input handle 7\n" % OWN
+    assert (tmp_path / "said").read_text() == said
 
 
 def test_firewalld_on_nftables_is_opened_again_after_a_reload(tmp_path, monkeypatch):
     """The reload creates firewalld's table again without the runtime rules."""
     (tmp_path / "handle").write_text("4")
-    programs(
-        tmp_path,
-        monkeypatch,
-        nft='[ "$1" = -a ] && echo "table inet firewalld { # handle $(cat %s/handle)" || cat '
-        ">/dev/null\n" % tmp_path,
-        **{
-            "firewall-cmd": "case $1 in --get-active-zones) echo public; echo '  interfaces: "
-            "eth1';; --get-default-zone) "
-            'echo public;; *) echo "$@" >> %s/asked;; esac\n' % tmp_path
-        },
+    tables = (
+        '[ "$1" = -a ] && echo "table inet firewalld { # handle $(cat %s/handle)" '
+        "|| cat >/dev/null\n"
     )
+    zones = (
+        "case $1 in --get-active-zones) echo public; echo '  interfaces: eth1';; "
+        '--get-default-zone) echo public;; *) echo "$@" >> %s/asked;; esac\n'
+    )
+    fakes = {"nft": tables % tmp_path, "firewall-cmd": zones % tmp_path}
+    programs(tmp_path, monkeypatch, **fakes)
     monkeypatch.setattr(nft, "missing", lambda request, found: [])  # this nft stores no rules
     opened = firewall.open_for(WANTED)
     assert firewall.missing(WANTED, opened) == []
@@ -265,9 +255,8 @@ def test_firewalld_on_nftables_is_opened_again_after_a_reload(tmp_path, monkeypa
     assert firewall.missing(WANTED, opened) == []
     firewall.close_for(WANTED, opened)
     asked = [line for line in (tmp_path / "asked").read_text().splitlines() if "rich-rule" in line]
-    assert ["--add" in line for line in asked] == [True, True, False] and opened.rich["public"][
-        0
-    ] in asked[2]
+    assert ["--add" in line for line in asked] == [True, True, False]
+    assert opened.rich["public"][0] in asked[2]
 
 
 def test_rules_that_remain_after_close_are_printed(tmp_path, monkeypatch, capsys):
