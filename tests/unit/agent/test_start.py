@@ -78,11 +78,8 @@ def test_the_agent_inherits_no_descriptor(job):
         lambda: sorted(targets(agent).values()) == inherits_nothing,
         evidence=lambda: str(targets(agent)),
     )
-    assert targets(worker) == {
-        0: "/dev/null",
-        1: job.folder.file("worker-0.log"),
-        2: job.folder.file("worker-0.log"),
-    }
+    log = job.folder.file("worker-0.log")
+    assert targets(worker) == {0: "/dev/null", 1: log, 2: log}
     entry = processes.entry(agent)
     assert entry.session == agent, "the agent must have its own session"
     assert os.readlink("/proc/%d/cwd" % worker) == os.path.realpath(job.path)
@@ -96,11 +93,8 @@ def test_a_process_gets_the_plans_environment_and_few_other_variables(job):
     )
     found = environment_of(status["processes"][0]["pid"])
     found.pop("PWD", None)  # shells set it themselves
-    expected = {
-        name: os.environ[name]
-        for name in ("PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH")
-        if name in os.environ
-    }
+    kept = {"PATH", "HOME", "TMPDIR", "LD_LIBRARY_PATH"} & set(os.environ)
+    expected = {name: os.environ[name] for name in kept}
     assert found == dict(expected, DMLC_ROLE="worker", LANG="C", TEXT="it's $HOME")
     mode = os.stat(job.folder.file("worker-0.env")).st_mode
     assert stat.S_IMODE(mode) == 0o600
@@ -118,34 +112,25 @@ def test_other_users_can_neither_read_a_jobs_folder_nor_hold_its_locks(job):
         os.chmod(path, 0o644)
     os.chmod(job.path, 0o755)
     job.start("sleep 300")
-    assert [stat.S_IMODE(os.stat(path).st_mode) for path in (job.path, lock, starting)] == [
-        0o700,
-        0o600,
-        0o600,
-    ]
+    modes = [stat.S_IMODE(os.stat(path).st_mode) for path in (job.path, lock, starting)]
+    assert modes == [0o700, 0o600, 0o600]
     if os.geteuid() == 0:
         for path in (secret, lock, starting):
             tried = subprocess.run(
                 ["runuser", "-u", "nobody", "--", "flock", "--nonblock", path, "cat", path],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                capture_output=True,
             )
-            assert (
-                tried.returncode != 0
-                and b"Permission denied" in tried.stderr
-                and tried.stdout == b""
-            ), tried
+            assert tried.returncode != 0 and b"Permission denied" in tried.stderr, tried
+            assert tried.stdout == b"", tried
 
 
 def test_the_agents_blocked_signals_are_not_inherited(job):
     """The agent blocks signals for itself; with the same mask, SIGTERM would not end a process."""
-    status = job.start(
-        ["sleep", "300"]
-    )  # no shell: shells block signals for a moment when they fork
+    # No shell, since shells block signals for a moment when they fork.
+    status = job.start(["sleep", "300"])
     with open("/proc/%d/status" % status["processes"][0]["pid"]) as stream:
-        found = dict(
-            line.split(":\t") for line in stream.read().splitlines() if line.startswith("Sig")
-        )
+        lines = [line for line in stream.read().splitlines() if line.startswith("Sig")]
+    found = dict(line.split(":\t") for line in lines)
     assert int(found["SigBlk"], 16) == 0, found
 
 
@@ -159,10 +144,8 @@ def test_a_folder_serves_one_job_only(job):
     job.start("true")
     job.end()
     job.nothing_left()
-    assert in_a_process("start", job_dir=job.path) == (
-        1,
-        {"error": "%s holds a job that has ended already (done): choose another job_id" % job.path},
-    )
+    words = "%s holds a job that has ended already (done): choose another job_id" % job.path
+    assert in_a_process("start", job_dir=job.path) == (1, {"error": words})
 
 
 def test_a_command_that_does_not_exist_fails_the_job(job):

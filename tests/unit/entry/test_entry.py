@@ -43,8 +43,7 @@ def enter(python=sys.executable, **given):
     done = subprocess.run(
         ["sh", "-c", node_program.program(python)],
         input=sent.to_bytes(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         timeout=120,
     )
     output = Output(rc=done.returncode, stdout=done.stdout.decode(), stderr=done.stderr.decode())
@@ -127,19 +126,15 @@ def test_root_compares_an_end_with_the_unit_before_ending_the_unit(monkeypatch):
     """The answer of the user's program cannot change this order."""
     seen, units = [], entry.units
     monkeypatch.setattr(units, "unit_of", lambda given: "mxcluster-agent@j.service")
-    monkeypatch.setattr(
-        units,
-        "untrue_end",
-        lambda given, unit: seen.append("looked") or "%s is forged" % given.reason,
-    )
-    monkeypatch.setattr(
-        units, "settle", lambda given, unit: seen.append("ended") or ["unit %s is active" % unit]
-    )
-    monkeypatch.setattr(units, "outside", lambda given: seen.append("searched") or ["pid 7 runs"])
     packed = Collected(files=1, bytes=1, left=[], problem=None)
-    monkeypatch.setattr(
-        programs, "answer_of", lambda given, *target: seen.append("asked") or packed
-    )
+
+    def tell(module, name, word, answer):
+        monkeypatch.setattr(module, name, lambda *given: seen.append(word) or answer)
+
+    tell(units, "untrue_end", "looked", "done is forged")
+    tell(units, "settle", "ended", ["unit mxcluster-agent@j.service is active"])
+    tell(units, "outside", "searched", ["pid 7 runs"])
+    tell(programs, "answer_of", "asked", packed)
     answer = entry.run(request("collect", told="done", job_dir="/j", output="/o"))
     assert answer.untrue == "done is forged" and answer.outside == ["pid 7 runs"]
     assert seen == ["looked", "ended", "searched", "asked"]
@@ -216,17 +211,10 @@ def test_an_invalid_request_names_the_cure(data, words):
 
 
 def test_a_secret_reaches_the_job_but_no_answer(tmp_path):
-    process = {
-        "name": "worker-0",
-        "role": "worker",
-        "index": 0,
-        "command": ["sh", "-c", "test ${#TOKEN} = 6"],
-        "env": {},
-    }
-    plan = part_json(process, job="job", lease=120)
-    started = enter(
-        command="start", plan=plan, secret_env={"TOKEN": "hush-1"}, job_dir=str(tmp_path / "job")
-    )
+    process = {"name": "worker-0", "role": "worker", "index": 0, "env": {}}
+    process["command"] = ["sh", "-c", "test ${#TOKEN} = 6"]
+    job = {"plan": part_json(process, job="job", lease=120), "secret_env": {"TOKEN": "hush-1"}}
+    started = enter(command="start", job_dir=str(tmp_path / "job"), **job)
     assert started["job"] == "job" and "hush-1" not in str(started), started
     waited = enter(command="wait", job_dir=str(tmp_path / "job"), **WAIT)
     assert waited["status"]["reason"] == "done"
@@ -265,25 +253,14 @@ def pack_for(tmp_path, user, reader):
     enter(python, command="wait", user=user, **WAIT, **job)
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "job.tar").symlink_to(tmp_path / "elsewhere")
-    packed = enter(
-        python,
-        command="collect",
-        output=job["job_dir"] + "/o.tar",
-        spool=str(tmp_path / "spool"),
-        user=user,
-        reader=reader,
-        **job,
-    )
+    job.update(output=job["job_dir"] + "/o.tar", spool=str(tmp_path / "spool"), reader=reader)
+    packed = enter(python, command="collect", user=user, **job)
     assert packed["spooled"], packed
+    pattern = re.escape(str(tmp_path / "spool")) + r"/job-[^/]+\.tar"
+    assert re.fullmatch(pattern, packed["output"]), packed
     found = os.lstat(packed["output"])
-    assert re.fullmatch(
-        re.escape(str(tmp_path / "spool")) + r"/job-[^/]+\.tar", packed["output"]
-    ), packed
-    assert (found.st_uid, found.st_mode & 0o777, found.st_size) == (
-        reader or 0,
-        0o600,
-        packed["bytes"],
-    )
+    assert (found.st_uid, found.st_mode & 0o777) == (reader or 0, 0o600)
+    assert found.st_size == packed["bytes"]
     assert not (tmp_path / "elsewhere").exists() and not os.path.exists(job["job_dir"] + "/o.tar")
     with tarfile.open(packed["output"]) as archive:
         assert "status.json" in archive.getnames()
@@ -369,11 +346,8 @@ def attack(place):
         attacker.kill()
     assert (place / "marks" / "tried").read_text() == "yes", "the attacker opened the file"
     told = answer["record"]
-    assert (
-        told["mxnet"] == "1.9.1"
-        and told["hostname"] == os.uname()[1]
-        and told["host_keys"] == probe.host_keys()
-    )
+    assert told["mxnet"] == "1.9.1" and told["hostname"] == os.uname()[1]
+    assert told["host_keys"] == probe.host_keys()
     assert told["interfaces"] == addresses.interfaces()
 
 
@@ -396,16 +370,14 @@ def test_library_output_without_a_newline_does_not_break_the_answer(tmp_path):
     (tmp_path / "noisy.py").write_text(
         "import os, atexit\nos.write(1, b'a warning ')\natexit.register(os.write, 1, b'another')\n"
     )
+    program = (
+        "import sys; sys.path.insert(0, %r); import noisy\nimport runpy\n"
+        "runpy.run_module('mxcluster.entry', run_name='__main__')" % str(tmp_path)
+    )
     done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "import sys; sys.path.insert(0, %r); import noisy\nimport runpy\n"
-            "runpy.run_module('mxcluster.entry', run_name='__main__')" % str(tmp_path),
-        ],
+        [sys.executable, "-c", program],
         input=request("look").to_bytes(),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        capture_output=True,
         timeout=60,
     )
     assert json.loads(done.stdout.decode().splitlines()[-1])["problems"] == []

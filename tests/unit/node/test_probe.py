@@ -72,11 +72,7 @@ def test_every_problem_is_reported_at_once_with_value_and_remedy():
     [
         ("eno1", "10.0.0.5", "is not on this node any more; the node has eth0, ib0, lo: run prov"),
         ("ib0", "10.0.0.5", "has no IPv4 address any more; the node has 10.0.0.5 (eth0), 127.0.0."),
-        (
-            "eth0",
-            "127.0.0.11",
-            "the address 127.0.0.11 any more, but has 10.0.0.5/24: run provision",
-        ),
+        ("eth0", "127.0.0.11", "the address 127.0.0.11 any more, but has 10.0.0.5/24: run prov"),
         ("lo", "127.0.0.11", None),
         ("", "10.0.0.5", None),
     ],
@@ -210,11 +206,8 @@ def test_ports_of_other_programs_are_reported(tmp_path):
         ports = [server.getsockname()[1], bound.getsockname()[1]]
         found = probe.held(ADDRESS, [ports[1]], claims.held(str(tmp_path))).ports
         assert found[str(ports[0])] == "another program" and str(ports[1]) in found
-        assert (
-            probe.held(ADDRESS, [ports[0]], NO_JOBS)
-            .ports[str(ports[0])]
-            .startswith("pid %d (" % os.getpid())
-        )
+        own = probe.held(ADDRESS, [ports[0]], NO_JOBS).ports[str(ports[0])]
+        assert own.startswith("pid %d (" % os.getpid())
         assert str(ports[0]) not in probe.held(own_network() + ".12", [], NO_JOBS).ports
         assert not look(address=ADDRESS, ports=ports).fits
     assert look(address=ADDRESS, ports=ports).fits

@@ -25,14 +25,9 @@ def test_the_parts_of_the_host_and_of_docker_run_beside_each_other(tmp_path, cap
     """Each of two parts waits for a file of the other; the part of the last lane sees both."""
     meet = "cd %s; touch %%s; until [ -e %%s ]; do sleep 0.02; done; touch %%s.ended" % tmp_path
     both = "cd %s; ls host.ended docker.ended" % tmp_path
-    ran = suite.Suite(
-        [
-            shell("one", HOST, meet % ("host", "docker", "host")),
-            shell("two", DOCKER, meet % ("docker", "host", "docker")),
-            shell("three", ALONE, both),
-        ],
-        tmp_path / "logs",
-    )
+    one = shell("one", HOST, meet % ("host", "docker", "host"))
+    two = shell("two", DOCKER, meet % ("docker", "host", "docker"))
+    ran = suite.Suite([one, two, shell("three", ALONE, both)], tmp_path / "logs")
     assert ran.run(), capsys.readouterr().out
     assert ran.failed == [] and ran.done[-1] == "three"
     assert "all tests passed in 0:" in capsys.readouterr().out
@@ -40,25 +35,16 @@ def test_the_parts_of_the_host_and_of_docker_run_beside_each_other(tmp_path, cap
 
 def test_a_part_waits_for_the_part_that_it_needs(tmp_path):
     made = tmp_path / "made"
-    ran = suite.Suite(
-        [
-            shell("venv", HOST, "sleep 0.3; touch %s" % made),
-            shell("scenario", DOCKER, "ls %s" % made, ["venv"]),
-        ],
-        tmp_path / "logs",
-    )
+    venv = shell("venv", HOST, "sleep 0.3; touch %s" % made)
+    scenario = shell("scenario", DOCKER, "ls %s" % made, ["venv"])
+    ran = suite.Suite([venv, scenario], tmp_path / "logs")
     assert ran.run() and ran.done == ["venv", "scenario"]
 
 
 def test_a_failure_is_repeated_at_the_end_and_the_next_part_runs(tmp_path, capfd):
     (tmp_path / "test_it.py").write_text(TEST_FILE)
-    ran = suite.Suite(
-        [
-            Part("units", HOST, [sys.executable, "-m", "pytest", "-q", str(tmp_path)], []),
-            shell("next", HOST, "echo next part"),
-        ],
-        tmp_path / "logs",
-    )
+    units = Part("units", HOST, [sys.executable, "-m", "pytest", "-q", str(tmp_path)], [])
+    ran = suite.Suite([units, shell("next", HOST, "echo next part")], tmp_path / "logs")
     assert not ran.run() and ran.failed == ["units"] and ran.done == ["next"]
     printed = capfd.readouterr().out
     assert "next part\n" in printed
@@ -156,6 +142,8 @@ def test_no_other_file_skips_a_test():
 
 
 MAKES = "only root on Debian or Ubuntu can make "
+NO_IMAGES = {"images": "images", "el7": "the image el7", "fresh": "the image bare-trixie"}
+NO_IMAGES = {name: MAKES + image for name, image in NO_IMAGES.items()}
 
 
 @pytest.mark.parametrize(
@@ -163,17 +151,7 @@ MAKES = "only root on Debian or Ubuntu can make "
     [
         (None, True, True, [], {}),
         (None, True, False, [], {"fresh": "it needs Debian's packages"}),
-        (
-            None,
-            False,
-            True,
-            ["plain"],  # exists, or MXCLUSTER_NODE_IMAGE names it
-            {
-                "images": MAKES + "images",
-                "el7": MAKES + "the image el7",
-                "fresh": MAKES + "the image bare-trixie",
-            },
-        ),
+        (None, False, True, ["plain"], NO_IMAGES),  # plain exists, or MXCLUSTER_NODE_IMAGE names it
     ],
 )
 def test_a_part_without_its_image_cannot_run(
@@ -202,13 +180,9 @@ def test_a_part_does_not_wait_for_one_that_is_left_out(tmp_path):
 
 def test_what_cannot_run_here_is_named_before_and_after(tmp_path, capsys):
     """The tests learn from a variable which programs are missing."""
-    parts = [
-        shell("host", HOST, "echo without $MXCLUSTER_TESTS_WITHOUT."),
-        shell("el7", DOCKER, ""),
-    ]
-    ran = suite.Suite(
-        parts, tmp_path / "logs", {"el7": "no engine"}, {"python2.7": "old", "podman": "pods"}
-    )
+    host = shell("host", HOST, "echo without $MXCLUSTER_TESTS_WITHOUT.")
+    lacking = {"el7": "no engine"}, {"python2.7": "old", "podman": "pods"}
+    ran = suite.Suite([host, shell("el7", DOCKER, "")], tmp_path / "logs", *lacking)
     ran.announce()
     before = capsys.readouterr().out
     assert ran.run() and ran.done == ["host"]

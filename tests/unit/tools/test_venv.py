@@ -36,14 +36,9 @@ def make_interpreter(path, version, installs="/dev/null"):
 
 def bare(folder):
     """Make a project of the script and the requirements of three lines of ansible-core."""
-    for name in (
-        "requirements/shared.txt",
-        "requirements/dev.txt",
-        "requirements/dev-2.16.txt",
-        "requirements/dev-2.21.txt",
-        "python/pyproject.toml",
-        "tests/startup/module_bytecode.py",
-    ):
+    requirements = ("shared.txt", "dev.txt", "dev-2.16.txt", "dev-2.21.txt")
+    names = ["requirements/" + name for name in requirements]
+    for name in (*names, "python/pyproject.toml", "tests/startup/module_bytecode.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("")
     (folder / "tools").mkdir()
@@ -85,10 +80,8 @@ def project(tmp_path):
 @pytest.mark.parametrize("name", ["my project", "it's", "100%", "a$HOME", "a\nb"])
 def test_a_path_with_special_characters_is_refused_at_once(project, name):
     output = project({}, name=name)
-    assert (
-        "the path of this project contains a space or another character" in output
-        and "Nothing was installed" in output
-    ), output
+    assert "the path of this project contains a space or another character" in output, output
+    assert "Nothing was installed" in output, output
     assert output.count("\n") == 2, output
 
 
@@ -129,23 +122,14 @@ def test_only_wheels_with_a_known_hash_are_installed(made):
     listed = [line for line in installs if " -r " in line]
     assert len(listed) == 2 and all("--require-hashes" in line for line in listed), installs
     others = [line for line in installs if line not in listed]
-    assert (
-        len(others) == 1
-        and "--no-deps" in others[0]
-        and " -e " in others[0]
-        and "--no-build-isolation" in others[0]
-    ), others
+    assert len(others) == 1 and "--no-deps" in others[0] and " -e " in others[0], others
+    assert "--no-build-isolation" in others[0], others
 
 
 @pytest.mark.parametrize(
     "pythons, chosen, words, never",
     [
-        (
-            {"python3": "3.14"},
-            "",
-            ["python3 is Python 3.14", "uv python install 3.12", "make train PYTHON="],
-            "venv.",
-        ),
+        ({"python3": "3.14"}, "", ["python3 is Python 3.14", "uv python install 3.12"], "venv."),
         (
             {"python3": "3.14", "python3_11": "3.11"},
             "python3",

@@ -471,7 +471,6 @@ def spoil_members(path):
             lambda path: path.unlink(),
             "mxcluster-0123.zip, the zip file of the package mxcluster, is missing on this node",
         ),
-        (cut, "mxcluster-0123.zip is not a complete zip file"),
         (spoil_members, "mxcluster-0123.zip is not a complete zip file"),
     ],
 )

@@ -51,9 +51,8 @@ def mode(path):
 def test_a_block_is_written_once(rebuild, tmp_path):
     path = tmp_path / "home" / ".ssh" / "config"
     bare = rebuild("a\nb", check=True)
-    assert (
-        bare["changed"] and bare["diff"][0]["after"] == BLOCK % "a\nb" and not path.parent.exists()
-    )
+    assert bare["changed"] and bare["diff"][0]["after"] == BLOCK % "a\nb"
+    assert not path.parent.exists()
     assert rebuild("a\nb")["changed"] and path.read_text() == BLOCK % "a\nb"
     assert mode(path) == 0o600 and mode(path.parent) == 0o700
     assert os.listdir(str(path.parent)) == ["config"]

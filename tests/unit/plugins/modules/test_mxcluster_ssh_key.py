@@ -73,9 +73,8 @@ def test_a_given_key_is_installed(provide, tmp_path):
     subprocess.check_call(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(given)])
     text, public = given.read_text(), (tmp_path / "given.pub").read_text().split()
     bare = provide(private=text, check=True)
-    assert (
-        bare["changed"] and bare["public_key"].split() == public[:2] and not place.parent.exists()
-    )
+    assert bare["changed"] and bare["public_key"].split() == public[:2]
+    assert not place.parent.exists()
     assert provide(private="still to be made", check=True)["public_key"] == ""
     for before in (None, "another"):
         if before:
