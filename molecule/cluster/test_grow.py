@@ -47,11 +47,8 @@ def test_a_shared_key_outlives_a_node_until_a_new_one_is_made_and_then_nodes_are
         == 255
     )
     result = cluster.play("provision.yml", inventory=two, **SHARED)
-    assert (
-        result.code == 0
-        and "left the inventory" not in result.output
-        and "changed=1" not in result.output
-    ), result.output
+    assert result.code == 0 and "left the inventory" not in result.output, result.output
+    assert "changed=1" not in result.output, result.output
     for name in ("node1", "node2"):
         assert cluster.shell(name, "cat /etc/mxcluster/hosts") == cluster.here(
             "172.29.20.11\n172.29.20.12"
@@ -61,10 +58,8 @@ def test_a_shared_key_outlives_a_node_until_a_new_one_is_made_and_then_nodes_are
         )
     assert not (cluster.state / "nodes" / "node3.json").exists()
     job = cluster.train(kv="dist_sync", num_epochs=1)  # all nodes, of which two have no record
-    assert (
-        job.result.code != 0
-        and "node3: the node has no record: run provision.yml without --limit" in job.result.output
-    )
+    assert job.result.code != 0
+    assert "node3: the node has no record: run provision.yml without --limit" in job.result.output
 
     result = cluster.play("provision.yml")
     assert result.code == 0, result.output

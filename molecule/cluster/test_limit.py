@@ -101,7 +101,5 @@ def test_a_node_that_nobody_knows_cannot_be_left_out(cluster):
         refused = cluster.play("provision.yml", "--limit", "node1")
     finally:
         (cluster.state / "node3.json").rename(cluster.state / "nodes" / "node3.json")
-    assert (
-        refused.code != 0
-        and "node3: the node has no record: run provision.yml without --limit" in refused.output
-    )
+    assert refused.code != 0
+    assert "node3: the node has no record: run provision.yml without --limit" in refused.output

@@ -43,10 +43,8 @@ def test_training_takes_the_data_network(cluster, data):
     for number, (name, (address, interface)) in enumerate(data.items()):
         folder = job.folder / "nodes" / name
         environment = (folder / ("worker-%d.env" % number)).read_text()
-        assert (
-            "export DMLC_INTERFACE=%s\n" % interface in environment
-            and "export DMLC_NODE_HOST=%s\n" % address in environment
-        )
+        assert "export DMLC_INTERFACE=%s\n" % interface in environment
+        assert "export DMLC_NODE_HOST=%s\n" % address in environment
         log = (folder / ("worker-%d.log" % number)).read_text()
         # ps-lite logs its own address and those of its peers: role=worker, ip=172.29.20.11,
         # port=9092.
@@ -63,10 +61,8 @@ def test_an_interface_can_be_named_for_a_job(cluster):
     job = cluster.train(kv="dist_sync", num_epochs=1, dmlc_interface="eth0")
     assert job.result.code == 0, job.result.output
     environment = (job.folder / "nodes" / "node3" / "worker-2.env").read_text()
-    assert (
-        cluster.here("export DMLC_NODE_HOST=172.29.11.13\n") in environment
-        and cluster.here("export DMLC_PS_ROOT_URI=172.29.11.11\n") in environment
-    )
+    assert cluster.here("export DMLC_NODE_HOST=172.29.11.13\n") in environment
+    assert cluster.here("export DMLC_PS_ROOT_URI=172.29.11.11\n") in environment
     refused = cluster.train(dmlc_interface="ib0")
     assert refused.result.code != 0 and not refused.folder.exists()
     assert (

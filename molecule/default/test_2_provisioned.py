@@ -30,10 +30,8 @@ def test_a_disk_that_is_full(cluster):
         == ""
     )
     refused = cluster.train(num_epochs=1)
-    assert (
-        refused.result.code != 0
-        and "node2: the node has no record: run provision.yml" in refused.result.output
-    )
+    assert refused.result.code != 0
+    assert "node2: the node has no record: run provision.yml" in refused.result.output
 
     cluster.shell("node2", "mount -o remount,size=2g /opt/mxcluster")
     with Stopwatch() as watch:

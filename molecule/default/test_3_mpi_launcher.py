@@ -3,6 +3,7 @@
 The agents use no MPI library, so Intel MPI's launcher is enough.
 """
 
+import itertools
 import json
 import subprocess
 import time
@@ -68,18 +69,19 @@ def wait_for_nothing(cluster, seconds):
     assert watch.within(seconds)
 
 
-@pytest.mark.parametrize(
-    "engine, kv",
-    [
-        *TRAINED,
-        *(
-            seldom(engine, scheme.name)
-            for engine in ENGINES
-            for scheme in schemes.SCHEMES
-            if scheme.is_distributed and (engine, scheme.name) not in TRAINED
-        ),
-    ],
-)
+DISTRIBUTED = [scheme.name for scheme in schemes.SCHEMES if scheme.is_distributed]
+
+
+def pairs(often, others):
+    """Return the cases `often` of every run, and all other pairs of an engine and one of `others`.
+
+    Only `make soak` runs the other pairs.
+    """
+    found = itertools.product(ENGINES, others)
+    return [*often, *(seldom(*pair) for pair in found if pair not in often)]
+
+
+@pytest.mark.parametrize("engine, kv", pairs(TRAINED, DISTRIBUTED))
 def test_the_schemes_train(cluster, engine, kv):
     job = cluster.train(launcher="mpi", kv=kv, num_epochs=20, **ENGINES[engine])
     assert job.result.code == 0 and job.verdict["ok"], job.result.output
@@ -93,18 +95,7 @@ def test_the_schemes_train(cluster, engine, kv):
     wait_for_nothing(cluster, 10)
 
 
-@pytest.mark.parametrize(
-    "engine, fault",
-    [
-        *STRUCK,
-        *(
-            seldom(engine, fault)
-            for engine in ENGINES
-            for fault in FAULTS
-            if (engine, fault) not in STRUCK
-        ),
-    ],
-)
+@pytest.mark.parametrize("engine, fault", pairs(STRUCK, FAULTS))
 def test_a_fault_ends_everything_and_is_named(cluster, engine, fault):
     where, strike, words = FAULTS[fault]
     job, before = "fault-%d" % time.time_ns(), folders(cluster)

@@ -182,8 +182,7 @@ def probe(cluster, node, job):
         done = subprocess.run(
             ["docker", "exec", "-i", cluster.container(node), "python3", "-", JOBS + "/" + job],
             stdin=program,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            capture_output=True,
         )
     assert done.returncode == 0, "%s: %s" % (node, done.stderr.decode())
     return json.loads(done.stdout.decode())

@@ -430,10 +430,8 @@ def test_every_worker_sees_its_gpus_and_nobody_else_any(
 
 def test_a_gpu_that_is_missing_or_busy_is_refused_by_name(cluster):
     missing = cluster.train(gpus="1")
-    assert (
-        missing.result.code != 0
-        and "gpu2: gpus=1, but the node has one GPU, number 0" in missing.result.output
-    )
+    assert missing.result.code != 0
+    assert "gpu2: gpus=1, but the node has one GPU, number 0" in missing.result.output
     cluster.shell(
         "gpu1", "mkdir -p /run/stand-in; echo '4711, 0, python' > /run/stand-in/compute-apps"
     )

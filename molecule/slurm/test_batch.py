@@ -13,6 +13,7 @@ from mxcluster.model import failures
 from tests.often import seldom
 from tests.waiting import until
 
+IN_MPI, IN_NONE = {"parallel_environment": "mpi"}, {"parallel_environment": "nowhere"}
 ENGINES = {
     "slurm": {
         "launcher": {"launcher": "slurm", "queue": "main", "time_limit": "0:20"},
@@ -29,12 +30,7 @@ ENGINES = {
         "nowhere": ({"queue": "nowhere"}, "queue=nowhere: Slurm has no such partition"),
     },
     "sge": {
-        "launcher": {
-            "launcher": "sge",
-            "parallel_environment": "mpi",
-            "queue": "main.q",
-            "time_limit": "0:20",
-        },
+        "launcher": {"launcher": "sge", "queue": "main.q", "time_limit": "0:20", **IN_MPI},
         "held": ["-h"],
         # Without this option the loads of the nodes decide which node is the first.
         "begins on node3": ["-masterq", "main.q@node3"],
@@ -47,10 +43,7 @@ ENGINES = {
         "ended": "Grid Engine has ended the job",
         # On a node without the job's folder neither qrsh nor the job itself starts a program.
         "not shared": "(node3: |Grid Engine could not start the job ).*heck that all nodes share",
-        "nowhere": (
-            {"parallel_environment": "nowhere"},
-            "parallel_environment=nowhere: Grid Engine has no such parallel environment",
-        ),
+        "nowhere": (IN_NONE, "environment=nowhere: Grid Engine has no such parallel environment"),
     },
 }
 JOBS = "/shared/mxcluster/jobs"
@@ -121,14 +114,10 @@ def nothing_is_left(cluster, engine):
     until(lambda: not left(), 60, left, pause=0.5)
 
 
-@pytest.mark.parametrize(
-    "kv",
-    [
-        scheme.name if scheme.name == "dist_gsync" else seldom(scheme.name)
-        for scheme in schemes.SCHEMES
-        if scheme.is_distributed
-    ],
-)
+DISTRIBUTED = [scheme.name for scheme in schemes.SCHEMES if scheme.is_distributed]
+
+
+@pytest.mark.parametrize("kv", [kv if kv == "dist_gsync" else seldom(kv) for kv in DISTRIBUTED])
 def test_the_schemes_train(cluster, engine, kv):
     """The first node of the job need not be the first host of the inventory."""
     first = engine["begins on node3"]
@@ -166,12 +155,11 @@ def test_the_lease_ends_a_job_without_a_controller(cluster, engine):
         begun(cluster, engine, job, controller)
     finally:
         controller.kill()
-    until(
-        lambda: not cluster.shell("node1", engine["jobs"]),
-        180,
-        lambda: evidence(cluster, engine, job, controller),
-        pause=1,
-    )
+
+    def ended():
+        return not cluster.shell("node1", engine["jobs"])
+
+    until(ended, 180, lambda: evidence(cluster, engine, job, controller), pause=1)
     status = json.loads(cluster.shell("node1", "cat %s/%s/status.json" % (JOBS, job)))
     assert status["reason"] == "lease", status
     nothing_is_left(cluster, engine)
@@ -265,11 +253,8 @@ def test_a_full_job_folder_is_named(cluster, engine):
     for name in cluster.names:
         cluster.shell(name, "mount --bind /small %s && chown mxcluster: %s" % (JOBS, JOBS))
     try:
-        output, verdict = struck(
-            cluster,
-            engine,
-            lambda status: cluster.shell("node1", "! dd if=/dev/zero of=%s/fill bs=64k" % JOBS),
-        )
+        fill = "! dd if=/dev/zero of=%s/fill bs=64k" % JOBS
+        output, verdict = struck(cluster, engine, lambda status: cluster.shell("node1", fill))
         nothing_is_left(cluster, engine)
     finally:
         for name in cluster.names:
@@ -281,13 +266,10 @@ def test_a_full_job_folder_is_named(cluster, engine):
 
 
 def test_the_engine_cancels_the_job(cluster, engine):
-    output, verdict = struck(
-        cluster,
-        engine,
-        lambda status: cluster.shell(
-            "node1", engine["cancel"] % status["batch"]["id"], "mxcluster"
-        ),
-    )
+    def cancel(status):
+        cluster.shell("node1", engine["cancel"] % status["batch"]["id"], "mxcluster")
+
+    output, verdict = struck(cluster, engine, cancel)
     assert verdict["first_failure"]["reason"].startswith(engine["ended"]), output
     nothing_is_left(cluster, engine)
 

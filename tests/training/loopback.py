@@ -38,9 +38,8 @@ def run_alone(python, *command, **environment):
     """
     done = subprocess.run(
         [str(python), "-W", "ignore", str(SCRIPTS / command[0]), *map(str, command[1:])],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
+        capture_output=True,
+        text=True,
         timeout=600,
         env=dict(os.environ, PYTHONPATH=str(NODE_PACKAGE), OMP_NUM_THREADS="1", **environment),
     )
@@ -132,30 +131,15 @@ class Job:
 
         self._start("scheduler", 0, _address(SCHEDULER), port, [*run(python), "serve"])
         for index, server in enumerate(servers):
-            own = (
-                dict(
-                    DMLC_NUM_WORKER=str(groups.count(index % each)),
-                    MXCLUSTER_GROUP=str(index % each),
-                )
-                if each > 1
-                else {}
-            )
-            self._start(
-                "server", index, server["address"], server["port"], [*run(python), "serve"], own
-            )
-        for index in range(len(groups)):
-            own = dict(
-                MXCLUSTER_GROUP=str(groups[index]), **(worker_environment or {}).get(index, {})
-            )
-            self._start(
-                "worker",
-                index,
-                _address(WORKER + index),
-                port,
-                run((worker_python or {}).get(index, python))
-                + ["script", str(SCRIPTS / script), "--", *map(str, arguments)],
-                own,
-            )
+            own, group, place = {}, index % each, (server["address"], server["port"])
+            if each > 1:
+                own = dict(DMLC_NUM_WORKER=str(groups.count(group)), MXCLUSTER_GROUP=str(group))
+            self._start("server", index, *place, [*run(python), "serve"], own)
+        words = ["script", str(SCRIPTS / script), "--", *map(str, arguments)]
+        for index, group in enumerate(groups):
+            own = dict(MXCLUSTER_GROUP=str(group), **(worker_environment or {}).get(index, {}))
+            command = [*run((worker_python or {}).get(index, python)), *words]
+            self._start("worker", index, _address(WORKER + index), port, command, own)
 
     def _start(self, role, index, address, port, command, own=None):
         name = "%s-%d" % (role, index)
@@ -242,11 +226,8 @@ class Job:
         path = self.folder / "events.jsonl"
         if not path.exists():
             return []
-        return [
-            event
-            for event in map(json.loads, path.read_text().splitlines())
-            if event["event"] == kind
-        ]
+        found = map(json.loads, path.read_text().splitlines())
+        return [event for event in found if event["event"] == kind]
 
 
 def _address(number):

@@ -20,18 +20,17 @@ PACED = {"balance": "batch", "step_ms": 200, "num_epochs": EPOCHS, "lr": 0.02}
 def train(python, folder, digits, arguments, kv="dist_sync", slowdowns=(1, 1), groups=(), **more):
     """Run the program with checkpoints, one worker for each slowdown."""
     common = {"data_dir": digits, "kv": kv, "savemodel": True, "keep_checkpoints": 9}
-    return Job(
-        python,
-        folder,
-        "balanced.py",
-        kv,
-        groups or (0,) * len(slowdowns),
-        arguments=program(**common, **arguments),
-        worker_environment={
-            index: {"SLOWDOWN": str(factor)} for index, factor in enumerate(slowdowns)
-        },
-        **more,
-    ).succeed()
+    more["arguments"] = program(**common, **arguments)
+    slow = {index: {"SLOWDOWN": str(factor)} for index, factor in enumerate(slowdowns)}
+    groups = groups or (0,) * len(slowdowns)
+    job = Job(python, folder, "balanced.py", kv, groups, worker_environment=slow, **more)
+    return job.succeed()
+
+
+def samples_of(job, workers):
+    """Return the samples of each worker, which are a list of batches for each epoch."""
+    paths = [job.folder / ("samples-%d.jsonl" % index) for index in range(workers)]
+    return [list(map(json.loads, path.open())) for path in paths]
 
 
 def weights_of(environment, folder, *names):
@@ -64,25 +63,14 @@ def test_unequal_batches_train_as_equal_ones(every_mxnet, tmp_path, digits):
     """
     common = {"num_examples": 96, "num_epochs": EPOCHS, "lr": 0.1}
     equal = train(every_mxnet.python, tmp_path / "equal", digits, common, slowdowns=(1,) * 3)
-    balanced = train(
-        every_mxnet.python,
-        tmp_path / "balanced",
-        digits,
-        dict(common, balance="batch", batch_sizes=[56, 30, 10], batch_least=[1, 2, 3]),
-        slowdowns=(1, 1, 4),
-    )
-    alone = Run(
-        every_mxnet.python,
-        MAIN,
-        tmp_path,
-        program(data_dir=digits, batch_size=96, savemodel=True, **common),
-    ).succeeded()
+    unequal = dict(common, balance="batch", batch_sizes=[56, 30, 10], batch_least=[1, 2, 3])
+    folder = tmp_path / "balanced"
+    balanced = train(every_mxnet.python, folder, digits, unequal, slowdowns=(1, 1, 4))
+    arguments = program(data_dir=digits, batch_size=96, savemodel=True, **common)
+    alone = Run(every_mxnet.python, MAIN, tmp_path, arguments).succeeded()
     starts = sorted(balanced.events("start"), key=lambda start: start["index"])
-    assert [(start["batch_size"], start["batches"]) for start in starts] == [
-        (56, 1),
-        (30, 1),
-        (10, 1),
-    ]
+    sizes = [(start["batch_size"], start["batches"]) for start in starts]
+    assert sizes == [(56, 1), (30, 1), (10, 1)]
     # The slow worker got smaller batches while the job ran.
     assert balanced.events("balance") and not equal.events("balance")
     name = "mlp-%04d" % EPOCHS
@@ -109,13 +97,8 @@ def test_unequal_batches_train_as_equal_ones(every_mxnet, tmp_path, digits):
 
 def test_sizes_follow_the_speeds_and_each_sample_comes_once(mxnet_new, tmp_path, digits):
     """Speeds of 1, 1 and 1/3 give sizes of 3/7, 3/7 and 1/7 of a step; the steps get faster."""
-    job = train(
-        mxnet_new.python,
-        tmp_path / "job",
-        digits,
-        dict(PACED, num_examples=200, batch_size=14),
-        slowdowns=(1, 1, 3),
-    )
+    knobs = dict(PACED, num_examples=200, batch_size=14)
+    job = train(mxnet_new.python, tmp_path / "job", digits, knobs, slowdowns=(1, 1, 3))
     sizes = [[14, 14, 14]] + [event["sizes"] for event in job.events("balance")]
     assert sizes[1:] and all(sum(each) == 42 for each in sizes)
     assert np.abs(np.array(sizes[-1]) - [18, 18, 6]).max() <= 1, sizes
@@ -123,10 +106,7 @@ def test_sizes_follow_the_speeds_and_each_sample_comes_once(mxnet_new, tmp_path,
     assert speeds[0] / speeds[2] == pytest.approx(3, rel=0.15), speeds
     assert job.events("balance")[0]["epoch"] == 1 and len(job.events("balance")) <= 2
     # Every epoch has all samples, each in the share of one worker, in 5 batches of each.
-    written = [
-        [json.loads(line) for line in (job.folder / ("samples-%d.jsonl" % i)).open()]
-        for i in range(3)
-    ]
+    written = samples_of(job, 3)
     for epoch in range(EPOCHS):
         shares = [set(np.ravel(written[index][epoch])) for index in range(3)]
         assert set.union(*shares) == set(range(200))
@@ -158,15 +138,9 @@ def test_unequal_batches_have_the_sum_of_equal_ones_in_each_group(mxnet_new, tmp
     sums = []
     alike = {"num_examples": 96, "batch_size": 24, "num_epochs": 1, "lr": 1e-9}
     for name, sizes in (("equal", [24] * 4), ("unequal", [40, 12, 8, 36])):
-        job = train(
-            mxnet_new.python,
-            tmp_path / name,
-            digits,
-            dict(alike, balance="batch", batch_sizes=sizes),
-            slowdowns=(1,) * 4,
-            environment={"MXCLUSTER_TRACE": "1"},
-            **GROUPED,
-        )
+        knobs = dict(alike, balance="batch", batch_sizes=sizes)
+        more = dict(GROUPED, slowdowns=(1,) * 4, environment={"MXCLUSTER_TRACE": "1"})
+        job = train(mxnet_new.python, tmp_path / name, digits, knobs, **more)
         sums.append({(one["group"], one["parameter"]): one["sum"] for one in job.events("merge")})
         starts = sorted(job.events("start"), key=lambda start: start["index"])
         assert [one["batch_size"] for one in starts] == sizes
@@ -179,24 +153,16 @@ def test_unequal_batches_have_the_sum_of_equal_ones_in_each_group(mxnet_new, tmp
 
 def test_sizes_follow_the_speeds_inside_each_group(mxnet_new, tmp_path, digits):
     """The slow worker gets a smaller batch, its mate a larger one; the other group goes on."""
-    job = train(
-        mxnet_new.python,
-        tmp_path / "job",
-        digits,
-        dict(PACED, num_examples=240, batch_size=12),
-        slowdowns=(1, 1, 3, 1),
-        **GROUPED,
-    )
+    knobs = dict(PACED, num_examples=240, batch_size=12)
+    more = dict(GROUPED, slowdowns=(1, 1, 3, 1))
+    job = train(mxnet_new.python, tmp_path / "job", digits, knobs, **more)
     changes = job.events("balance")
     assert changes and {one["index"] for one in changes} == {0}, changes
     assert all(one["workers"] == [0, 2] and sum(one["sizes"]) == 24 for one in changes)
     assert np.abs(np.array(changes[-1]["sizes"]) - [18, 6]).max() <= 1, changes
     assert changes[0]["speeds"][0] / changes[0]["speeds"][1] == pytest.approx(3, rel=0.2)
     # Every epoch has all samples once: 120 of each group, in 5 batches.
-    written = [
-        [json.loads(line) for line in (job.folder / ("samples-%d.jsonl" % i)).open()]
-        for i in range(4)
-    ]
+    written = samples_of(job, 4)
     for epoch in range(EPOCHS):
         shares = [set(np.ravel(written[index][epoch])) for index in range(4)]
         assert set.union(*shares) == set(range(240)) and sum(map(len, shares)) == 240
@@ -209,20 +175,18 @@ def test_sizes_follow_the_speeds_inside_each_group(mxnet_new, tmp_path, digits):
     assert manifest.batch_sizes is None
 
 
+def exchange(environment, folder, kv, groups, bound, result):
+    """Run assigned_key.py, which writes the exchanged numbers to the file `result`."""
+    more = {"environment": {"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound)}}
+    more["arguments"] = [kv, 2, result]
+    Job(environment.python, folder, "assigned_key.py", kv, groups, servers=2, **more).succeed()
+
+
 @newest_often
 def test_a_group_exchanges_numbers_among_its_members(every_mxnet, tmp_path):
     """Also where the key is cut into pieces on several hosts."""
     result = tmp_path / "result.json"
-    Job(
-        every_mxnet.python,
-        tmp_path / "job",
-        "assigned_key.py",
-        "dist_gsync",
-        (0, 1, 0),
-        servers=2,
-        arguments=["dist_gsync", 2, result],
-        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "2"},
-    ).succeed()
+    exchange(every_mxnet, tmp_path / "job", "dist_gsync", (0, 1, 0), 2, result)
     expected = [[float(np.float32(1.1 * i + 100 * step)) for i in (1, 3)] for step in range(3)]
     exchanged = json.loads(result.read_text())["exchanged"]
     assert exchanged == [[first, 0.0, third] for first, third in expected]
@@ -233,16 +197,7 @@ def test_a_group_exchanges_numbers_among_its_members(every_mxnet, tmp_path):
 def test_workers_exchange_numbers_beside_updates(every_mxnet, tmp_path, bound):
     """Also where ps-lite cuts the key into pieces on several servers."""
     result = tmp_path / "result.json"
-    Job(
-        every_mxnet.python,
-        tmp_path / "job",
-        "assigned_key.py",
-        "dist_sync",
-        (0, 0, 0),
-        servers=2,
-        arguments=["dist_sync", 2, result],
-        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound)},
-    ).succeed()
+    exchange(every_mxnet, tmp_path / "job", "dist_sync", (0, 0, 0), bound, result)
     content = json.loads(result.read_text())
     expected = [[float(np.float32(1.1 * i + 100 * step)) for i in (1, 2, 3)] for step in range(3)]
     assert content["exchanged"] == expected
@@ -254,13 +209,9 @@ def test_workers_exchange_numbers_beside_updates(every_mxnet, tmp_path, bound):
 
 
 def test_a_wrong_key_for_the_exchange_is_refused(mxnet_new, tmp_path):
-    job = Job(
-        mxnet_new.python,
-        tmp_path / "job",
-        "assigned_key.py",
-        "dist_sync",
-        arguments=["dist_sync", 3, tmp_path / "none"],
-    )
+    arguments = ["dist_sync", 3, tmp_path / "none"]
+    folder = tmp_path / "job"
+    job = Job(mxnet_new.python, folder, "assigned_key.py", "dist_sync", arguments=arguments)
     codes = job.wait(grace=0)
     assert 1 in (codes["worker-0"], codes["worker-1"]), job.evidence()
     assert "a key that is not a parameter of the network" in job.evidence()
@@ -304,13 +255,8 @@ def test_losses_that_divide_by_the_batch_are_refused(every_mxnet, tmp_path):
     ],
 )
 def test_sizes_that_do_not_fit_the_job_are_refused(mxnet_new, tmp_path, digits, arguments, message):
-    job = Job(
-        mxnet_new.python,
-        tmp_path / "job",
-        "balanced.py",
-        "dist_sync",
-        arguments=program(data_dir=digits, kv="dist_sync", balance="batch", **arguments),
-    )
+    words = program(data_dir=digits, kv="dist_sync", balance="batch", **arguments)
+    job = Job(mxnet_new.python, tmp_path / "job", "balanced.py", "dist_sync", arguments=words)
     codes = job.wait(grace=0)
     assert 2 in (codes["worker-0"], codes["worker-1"]), job.evidence()
     assert message in job.evidence(), job.evidence()

@@ -19,6 +19,7 @@ from tests.training.replay import OPTIMIZERS, NoOrder, compressed, explain, load
 from tests.waiting import until
 
 MOMENTUM = {"learning_rate": 0.1, "momentum": 0.9, "wd": 0.01}
+SPLIT = {"MXNET_KVSTORE_BIGARRAY_BOUND": "50"}  # arrays are split over two servers
 
 
 def train(python, folder, frontend, kv, groups, steps=50, servers=1, settings=(), **job):
@@ -40,53 +41,23 @@ def test_one_group_of_all_is_dist_sync(every_mxnet, tmp_path, kv, frontend):
 
     The case has momentum, weight decay, multipliers and arrays that are split over two servers.
     """
-    _, workers = train(
-        every_mxnet.python,
-        tmp_path,
-        frontend,
-        kv,
-        [0, 0],
-        servers=2,
-        settings=[params(**MOMENTUM), "mult=1"],
-        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "50"},
-    )
-    explain(
-        workers,
-        [0, 0],
-        OPTIMIZERS["sgd"](**MOMENTUM),
-        rescale=1.0 / 8 if frontend == "gluon" else 1.0 / 16,
-        lr_mult=workers[0]["lr_mult"],
-        wd_mult=workers[0]["wd_mult"],
-        servers=2,
-        bound=50,
-    )
+    job = {"servers": 2, "settings": [params(**MOMENTUM), "mult=1"], "environment": SPLIT}
+    _, workers = train(every_mxnet.python, tmp_path, frontend, kv, [0, 0], **job)
+    rescale = 1.0 / 8 if frontend == "gluon" else 1.0 / 16
+    mult = {name: workers[0][name] for name in ("lr_mult", "wd_mult")}
+    explain(workers, [0, 0], OPTIMIZERS["sgd"](**MOMENTUM), rescale, servers=2, bound=50, **mult)
 
 
+DECAY, SCHEDULE = {"learning_rate": 0.01, "wd": 0.05}, ["schedule=10"]
 # frontend, groups, servers, optimizer, its arguments, quantity that Y divides, more settings
 MERGES = [
-    ("module", [0, 0, 1], 2, "sgd", MOMENTUM, "rate", ["schedule=10", "mult=1"]),
-    ("gluon", [0, 1, 2], 1, "adam", {"learning_rate": 0.01, "wd": 0.05}, "rate", ["mult=1"]),
+    ("module", [0, 0, 1], 2, "sgd", MOMENTUM, "rate", [*SCHEDULE, "mult=1"]),
+    ("gluon", [0, 1, 2], 1, "adam", DECAY, "rate", ["mult=1"]),
     ("module_object", [0, 1, 1], 1, "sgd", dict(MOMENTUM, clip_gradient=0.05), "rate", []),
     ("feedforward", [0, 0, 1], 1, "sgd", {"learning_rate": 0.1, "momentum": 0.5}, "gradient", []),
-    (
-        "plain",
-        [0, 1, 1],
-        2,
-        "rmsprop",
-        {"learning_rate": 0.01, "wd": 0.05},
-        "rate",
-        ["keys=string", "calls=lists"],
-    ),
+    ("plain", [0, 1, 1], 2, "rmsprop", DECAY, "rate", ["keys=string", "calls=lists"]),
     ("module", [0, 1, 2], 1, "sgd", MOMENTUM, "one", []),
-    (
-        "plain",
-        [0, 1],
-        2,
-        "sgd",
-        MOMENTUM,
-        "gradient",
-        ["keys=integer", "calls=each", "schedule=10"],
-    ),
+    ("plain", [0, 1], 2, "sgd", MOMENTUM, "gradient", ["keys=integer", "calls=each", *SCHEDULE]),
 ]
 
 
@@ -100,8 +71,8 @@ def test_every_merge_is_that_of_the_definition(
 
 # A small network has small gradients, so a large lambda shows.
 LATE_MERGES = [
-    ("module", [0, 0, 1], 2, "sgd", MOMENTUM, "rate", ["schedule=10", "mult=1"], 100, 2),
-    ("gluon", [0, 1, 2], 1, "adam", {"learning_rate": 0.01, "wd": 0.05}, "rate", [], 20, 3),
+    ("module", [0, 0, 1], 2, "sgd", MOMENTUM, "rate", [*SCHEDULE, "mult=1"], 100, 2),
+    ("gluon", [0, 1, 2], 1, "adam", DECAY, "rate", [], 20, 3),
     ("module_object", [0, 1], 1, "sgd", dict(MOMENTUM, clip_gradient=0.2), "gradient", [], 100, 0),
 ]
 
@@ -113,60 +84,33 @@ def test_late_merges_are_compensated_or_dropped(every_mxnet, tmp_path, case):
     assert case[-1] == 0 or any(slice.dropped for slice in found), "no update was late"
 
 
-def check_merges(
-    python,
-    folder,
-    frontend,
-    groups,
-    servers,
-    optimizer,
-    arguments,
-    y,
-    settings,
-    compensation=0,
-    max_y=0,
-):
+def check_merges(python, folder, *case):
     """Train, and assert that some order of merges explains the logs and the servers' events.
 
-    Returns the Explained of each slice.
+    Args: `case` a case of MERGES or LATE_MERGES. Returns the Explained of each slice.
     """
-    steps, bound = 30, 50
-    job, workers = train(
-        python,
-        folder,
-        frontend,
-        "dist_gsync",
-        groups,
-        steps,
-        servers,
-        ["optimizer=" + optimizer, params(**arguments), "delay=0.02", *settings],
-        environment={
-            "MXCLUSTER_GSYNC_Y": y,
-            "MXNET_KVSTORE_BIGARRAY_BOUND": str(bound),
-            # For some of the integer keys, or of the layers.
-            "MXCLUSTER_PLACEMENT": "1*2,0*4" if frontend == "plain" and servers == 2 else "",
-            "MXCLUSTER_GSYNC_COMPENSATION": repr(float(compensation)),
-            "MXCLUSTER_GSYNC_MAX_Y": str(max_y),
-        },
-    )
-    rate = arguments["learning_rate"]
-    found = explain(
-        workers,
-        groups,
-        OPTIMIZERS[optimizer](**arguments),
-        rescale=1.0 / 8 if frontend == "gluon" else 1.0 / (8 * len(groups)),
-        y="gradient" if y == "one" else y,
-        fixed_y=y == "one",
-        lr_of_round=(lambda number: rate * 0.5 ** ((number - 1) // 10))
-        if "schedule=10" in settings
-        else None,
-        lr_mult=workers[0]["lr_mult"],
-        wd_mult=workers[0]["wd_mult"],
-        servers=servers,
-        bound=bound,
-        compensation=compensation,
-        max_y=max_y,
-    )
+    frontend, groups, servers, optimizer, arguments, y, settings, *late = case
+    compensation, max_y = late or (0, 0)
+    steps = 30
+    environment = {
+        **SPLIT,
+        "MXCLUSTER_GSYNC_Y": y,
+        # For some of the integer keys, or of the layers.
+        "MXCLUSTER_PLACEMENT": "1*2,0*4" if frontend == "plain" and servers == 2 else "",
+        "MXCLUSTER_GSYNC_COMPENSATION": repr(float(compensation)),
+        "MXCLUSTER_GSYNC_MAX_Y": str(max_y),
+    }
+    settings = ["optimizer=" + optimizer, params(**arguments), "delay=0.02", *settings]
+    scheme = frontend, "dist_gsync", groups, steps, servers, settings
+    job, workers = train(python, folder, *scheme, environment=environment)
+    more = {"servers": servers, "bound": 50, "compensation": compensation, "max_y": max_y}
+    more.update((name, workers[0][name]) for name in ("lr_mult", "wd_mult"))
+    if SCHEDULE[0] in settings:
+        rate = arguments["learning_rate"]
+        more["lr_of_round"] = lambda number: rate * 0.5 ** ((number - 1) // 10)
+    rescale = 1.0 / 8 if frontend == "gluon" else 1.0 / (8 * len(groups))
+    divided = {"y": "gradient", "fixed_y": True} if y == "one" else {"y": y}
+    found = explain(workers, groups, OPTIMIZERS[optimizer](**arguments), rescale, **divided, **more)
     histogram, dropped = collections.Counter(), 0
     last = {event["index"]: event for event in job.events("gsync")}
     for event in last.values():
@@ -204,17 +148,9 @@ def test_compressed_gradients_are_merged_as_defined(every_mxnet, tmp_path, case)
     """
     kv, groups, frontend = case
     threshold, bound = 0.25, 50
-    job, workers = train(
-        every_mxnet.python,
-        tmp_path,
-        frontend,
-        kv,
-        groups,
-        30,
-        2,
-        [params(**MOMENTUM), "delay=0.02", "compress=%g" % threshold],
-        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound)},
-    )
+    settings = [params(**MOMENTUM), "delay=0.02", "compress=%g" % threshold]
+    scheme = frontend, kv, groups, 30, 2, settings
+    _, workers = train(every_mxnet.python, tmp_path, *scheme, environment=SPLIT)
     sent = [compressed(worker, threshold) for worker in workers]
     assert all(np.abs(step[0]).max() == threshold for step in sent[0]["gradients"]), "void"
     grouped = len(set(groups)) > 1
@@ -234,17 +170,9 @@ def test_compressed_gradients_are_merged_as_defined(every_mxnet, tmp_path, case)
 @newest_often
 def test_every_compressed_update_is_there_once(every_mxnet, tmp_path):
     """Under dist_async too the servers give the optimizer multiples of the threshold."""
-    _, workers = train(
-        every_mxnet.python,
-        tmp_path,
-        "module",
-        "dist_async",
-        [0, 0, 0],
-        40,
-        2,
-        [params(learning_rate=0.05, wd=0), "delay=0.02", "final=1", "compress=0.25"],
-        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "50"},
-    )
+    settings = [params(learning_rate=0.05, wd=0), "delay=0.02", "final=1", "compress=0.25"]
+    scheme = "module", "dist_async", [0, 0, 0], 40, 2, settings
+    _, workers = train(every_mxnet.python, tmp_path, *scheme, environment=SPLIT)
     check_sums(workers, [compressed(worker, 0.25) for worker in workers])
 
 
@@ -256,10 +184,8 @@ def check_sums(workers, sent):
         )
         expected = workers[0]["initial"][place] - 0.05 / 8 * workers[0]["lr_mult"][place] * pushed
         for worker in workers:
-            assert (
-                np.abs(worker["final"][place] - expected).max()
-                <= 1e-5 * np.abs(expected).max() + 1e-7
-            ), name
+            error = np.abs(worker["final"][place] - expected).max()
+            assert error <= 1e-5 * np.abs(expected).max() + 1e-7, name
 
 
 @newest_often
@@ -310,15 +236,9 @@ def test_a_slow_group_does_not_slow_the_other(mxnet_new, tmp_path):
     """With a second group at a quarter of its speed, a group keeps 0.9 of its own speed."""
 
     def seconds(folder, groups, pauses):
-        _, workers = train(
-            mxnet_new.python,
-            folder,
-            "module",
-            "dist_gsync",
-            groups,
-            20,
-            worker_environment={i: {"PAUSE": pause} for i, pause in enumerate(pauses)},
-        )
+        own = {i: {"PAUSE": pause} for i, pause in enumerate(pauses)}
+        scheme = "module", "dist_gsync", groups, 20
+        _, workers = train(mxnet_new.python, folder, *scheme, worker_environment=own)
         return workers[0]["started"][-1] - workers[0]["started"][1]
 
     alone, beside = [], []
@@ -342,18 +262,9 @@ def test_staleness_is_bounded_and_the_bound_is_reached(every_mxnet, tmp_path):
     The check uses the stores' clocks and the machine's clock.
     """
     bound = 2
-    job, workers = train(
-        every_mxnet.python,
-        tmp_path,
-        "module",
-        "dist_ssync",
-        [0, 0, 0],
-        200,
-        2,
-        ["delay=0.02"],
-        staleness=bound,
-        environment={"MXCLUSTER_TRACE": "1"},
-    )
+    scheme = "module", "dist_ssync", [0, 0, 0], 200, 2, ["delay=0.02"]
+    more = {"staleness": bound, "environment": {"MXCLUSTER_TRACE": "1"}}
+    job, workers = train(every_mxnet.python, tmp_path, *scheme, **more)
     leads = [event["iteration"] - event["slowest"] for event in job.events("ssync")]
     assert len(leads) == 3 * 200 and max(leads) == bound, (len(leads), max(leads))
     assert 0 < lead([worker["started"] for worker in workers]) <= bound
@@ -396,18 +307,10 @@ def test_staleness_is_bounded_where_first_steps_have_different_keys(every_mxnet,
 )
 def test_every_stale_update_is_there_once(every_mxnet, tmp_path, frontend, settings, placement):
     """Without momentum and decay, the weights are the sum of all gradients in any order."""
-    _, workers = train(
-        every_mxnet.python,
-        tmp_path,
-        frontend,
-        "dist_ssync",
-        [0, 0, 0],
-        40,
-        2,
-        [params(learning_rate=0.05, wd=0), "delay=0.02", "final=1", *settings],
-        staleness=2,
-        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "50", "MXCLUSTER_PLACEMENT": placement},
-    )
+    settings = [params(learning_rate=0.05, wd=0), "delay=0.02", "final=1", *settings]
+    scheme = frontend, "dist_ssync", [0, 0, 0], 40, 2, settings
+    more = {"staleness": 2, "environment": dict(SPLIT, MXCLUSTER_PLACEMENT=placement)}
+    _, workers = train(every_mxnet.python, tmp_path, *scheme, **more)
     check_sums(workers, workers)
     if frontend != "feedforward":  # feedforward calls neither Trainer.step nor Module.update
         assert lead([worker["started"] for worker in workers]) <= 2
@@ -419,29 +322,15 @@ def test_a_layer_that_is_frozen_during_training(every_mxnet, tmp_path):
     Once they did, and the worker pushed the result as a gradient.
     """
     groups, steps, frozen_at = [0, 0, 1], 30, 15
-    _, workers = train(
-        every_mxnet.python,
-        tmp_path,
-        "gluon",
-        "dist_gsync",
-        groups,
-        steps,
-        2,
-        [params(**MOMENTUM), "delay=0.02", "freeze=%d" % frozen_at],
-        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "50"},
-    )
+    settings = [params(**MOMENTUM), "delay=0.02", "freeze=%d" % frozen_at]
+    scheme = "gluon", "dist_gsync", groups, steps, 2, settings
+    _, workers = train(every_mxnet.python, tmp_path, *scheme, environment=SPLIT)
     frozen = workers[0]["names"].index("fc1_weight")
     others = [place for place in range(4) if place != frozen]
     for parameters, trained in ((others, steps), ([frozen], frozen_at)):
-        explain(
-            [part(worker, parameters, trained) for worker in workers],
-            groups,
-            OPTIMIZERS["sgd"](**MOMENTUM),
-            rescale=1.0 / 8,
-            y="rate",
-            servers=2,
-            bound=50,
-        )
+        logs = [part(worker, parameters, trained) for worker in workers]
+        sgd = OPTIMIZERS["sgd"](**MOMENTUM)
+        explain(logs, groups, sgd, rescale=1.0 / 8, y="rate", servers=2, bound=50)
     for worker in workers:
         assert all(
             np.array_equal(pulled[frozen], worker["history"][frozen_at - 1][frozen])
@@ -471,17 +360,8 @@ def test_uses_that_training_programs_do_not_make(every_mxnet, tmp_path, kv, grou
     The script checks each weight. With a bound of 2 each array of two numbers is split over two
     servers.
     """
-    job = Job(
-        every_mxnet.python,
-        tmp_path,
-        "uses.py",
-        kv,
-        groups,
-        servers=2,
-        staleness=1,
-        arguments=[kv],
-        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound)},
-    ).succeed()
+    more = {"arguments": [kv], "environment": {"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound)}}
+    job = Job(every_mxnet.python, tmp_path, "uses.py", kv, groups, 2, staleness=1, **more).succeed()
     for index in range(len(groups)):
         text = log_of(tmp_path, "worker-%d" % index)
         assert "all uses are right" in text, job.evidence()
@@ -502,16 +382,8 @@ def test_uses_that_training_programs_do_not_make(every_mxnet, tmp_path, kv, grou
     ("dist_gsync", "numpy"),
 )
 def test_more_uses(every_mxnet, tmp_path, kv, which):
-    job = Job(
-        every_mxnet.python,
-        tmp_path,
-        "more_uses.py",
-        kv,
-        [0, 1],
-        servers=2,
-        arguments=[kv, which],
-        environment={"MXNET_KVSTORE_BIGARRAY_BOUND": "4"},
-    ).succeed()
+    more = {"arguments": [kv, which], "environment": {"MXNET_KVSTORE_BIGARRAY_BOUND": "4"}}
+    job = Job(every_mxnet.python, tmp_path, "more_uses.py", kv, [0, 1], 2, **more).succeed()
     assert "right" in log_of(tmp_path, "worker-0"), job.evidence()
 
 
@@ -549,19 +421,11 @@ def test_workers_that_do_not_agree_end_the_job(mxnet_new, tmp_path, what, kv):
 
 def test_servers_whose_ranks_are_not_those_of_the_plan_end_the_job(mxnet_new, tmp_path):
     """Servers with swapped ranks would merge gradients of the other group."""
-    job = Job(
-        mxnet_new.python,
-        tmp_path,
-        "uses.py",
-        "dist_gsync",
-        [0, 0, 1],
-        arguments=["dist_gsync"],
-        environment={"MXCLUSTER_SERVER_RANKS": "1,0"},
-    )
+    more = {"arguments": ["dist_gsync"], "environment": {"MXCLUSTER_SERVER_RANKS": "1,0"}}
+    job = Job(mxnet_new.python, tmp_path, "uses.py", "dist_gsync", [0, 0, 1], **more)
     assert exit_codes.UPDATER_FAILED in job.wait(grace=0).values(), job.evidence()
-    assert re.search(
-        "ps-lite gave server-[01] the rank [01] in place of the planned rank [01]", job.evidence()
-    ), job.evidence()
+    words = "ps-lite gave server-[01] the rank [01] in place of the planned rank [01]"
+    assert re.search(words, job.evidence()), job.evidence()
 
 
 @newest_often
@@ -577,15 +441,9 @@ def test_what_cannot_be_trained_is_refused(every_mxnet, tmp_path, kv, groups):
 @pytest.mark.parametrize("kv", [seldom("dist_sync"), "dist_gsync"])
 def test_an_optimizer_that_raises_on_the_server_ends_the_job(mxnet_new, tmp_path, kv):
     """MXNet itself would ignore the exception and continue without training."""
-    job = Job(
-        mxnet_new.python,
-        tmp_path,
-        "small_training.py",
-        kv,
-        [0, 1],
-        arguments=["module", kv, 5, tmp_path / "worker", params(momentum="much")],
-        heartbeat=5,
-    )
+    arguments = ["module", kv, 5, tmp_path / "worker", params(momentum="much")]
+    more = {"arguments": arguments, "heartbeat": 5}
+    job = Job(mxnet_new.python, tmp_path, "small_training.py", kv, [0, 1], **more)
     codes = job.wait(grace=120)
     assert 94 in codes.values() and set(codes.values()) <= {94, 91}, job.evidence()
     assert "the optimizer failed on the server" in job.evidence(), job.evidence()
@@ -596,15 +454,9 @@ def test_a_server_process_whose_mate_has_failed_says_so(mxnet_new, tmp_path):
     (tmp_path / "script").mkdir()
     for name in ("one_fails.py", "fails_on_server_1.py"):
         shutil.copy(str(SCRIPTS / name), str(tmp_path / "script"))
-    job = Job(
-        mxnet_new.python,
-        tmp_path,
-        tmp_path / "script" / "one_fails.py",
-        "dist_gsync",
-        [0, 1],
-        arguments=["dist_gsync"],
-        environment={"MXCLUSTER_SERVER_CLASSES": "fails_on_server_1:Failing"},
-    )
+    script, classes = tmp_path / "script" / "one_fails.py", "fails_on_server_1:Failing"
+    more = {"arguments": ["dist_gsync"], "environment": {"MXCLUSTER_SERVER_CLASSES": classes}}
+    job = Job(mxnet_new.python, tmp_path, script, "dist_gsync", [0, 1], **more)
     servers = [job.processes[name] for name in ("server-0", "server-1")]
     until(lambda: all(server.poll() for server in servers), evidence=job.evidence)
     codes = [server.poll() for server in servers]

@@ -44,21 +44,13 @@ def explained(log, case):
         }
         for group in groups
     ]
-    settings, params = dict(case["settings"]), case["params"]
+    settings, params, every = dict(case["settings"]), case["params"], case.get("schedule")
     y = settings.pop("divided", "rate")
-    every = case.get("schedule")
-    (found,) = explain(
-        workers,
-        groups,
-        OPTIMIZERS[case["optimizer"]](**params),
-        rescale=1.0 / sum(SIZES),
-        y="gradient" if y == "one" else y,
-        fixed_y=y == "one",
-        lr_of_round=(lambda n: params["learning_rate"] * 0.5 ** ((n - 1) // every))
-        if every
-        else None,
-        **settings,
-    )
+    settings.update({"y": "gradient", "fixed_y": True} if y == "one" else {"y": y})
+    if every:
+        settings["lr_of_round"] = lambda n: params["learning_rate"] * 0.5 ** ((n - 1) // every)
+    optimizer = OPTIMIZERS[case["optimizer"]](**params)
+    (found,) = explain(workers, groups, optimizer, rescale=1.0 / sum(SIZES), **settings)
     return found
 
 
@@ -135,16 +127,11 @@ def test_disabled_knobs_change_no_bit(every_mxnet, tmp_path):
     zero, both = {"compensation": 0.0, "max_y": 0}, {"compensation": LAMBDA, "max_y": 1}
     for optimizer, params in (("sgd", MOMENTUM), ("adam", ADAM)):
         case = {"optimizer": optimizer, "params": params}
-        logs, _ = run(
-            every_mxnet.python,
-            tmp_path,
-            dict(case, settings={}),
-            dict(case, settings=zero),
-            dict(case, settings={}, alone=True),
-            dict(case, settings=both, alone=True),
-            dict(case, settings={"compensation": LAMBDA}),
-            dict(case, params=dict(params, clip_gradient=0.5), settings=zero, infinite=True),
-        )
+        cases = [dict(case, settings=settings) for settings in ({}, zero)]
+        cases += [dict(case, settings=settings, alone=True) for settings in ({}, both)]
+        clipped = dict(case, params=dict(params, clip_gradient=0.5), settings=zero, infinite=True)
+        cases += [dict(case, settings={"compensation": LAMBDA}), clipped]
+        logs, _ = run(every_mxnet.python, tmp_path, *cases)
         pulled = [log["pulled"].tobytes() for log in logs]
         assert pulled[0] == pulled[1] and pulled[2] == pulled[3], optimizer
         assert pulled[0] != pulled[4], optimizer

@@ -60,9 +60,8 @@ def tell(environment, how):
     ran = subprocess.run(
         [str(environment.python), "-W", "ignore", "-c", TELL, how],
         env=dict(os.environ, PYTHONPATH=str(PROJECT / "python")),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
+        capture_output=True,
+        text=True,
     )
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout.splitlines()[-1])

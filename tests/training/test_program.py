@@ -79,10 +79,8 @@ def test_digits_are_learnt(every_mxnet, tmp_path, digits):
     ], start
     assert [epoch["epoch"] for epoch in epochs] == list(range(14))
     assert end["accuracy"] >= 0.95, run.out
-    assert (
-        end["accuracy"] == epochs[-1]["accuracy"]
-        and end["samples"] == epochs[-1]["samples"] == 14 * 12 * 128
-    )
+    assert end["accuracy"] == epochs[-1]["accuracy"]
+    assert end["samples"] == epochs[-1]["samples"] == 14 * 12 * 128
     lasts = [batch for batch in run.of("batch") if batch["batch"] == 11]
     assert [batch["step"] for batch in lasts] == [12 * number for number in range(1, 15)]
     assert lasts[-1]["done"] == 1 and lasts[-1]["loss"] < 0.3 < lasts[0]["loss"]
@@ -147,14 +145,7 @@ def test_unequal_gpus_share_a_batch_by_their_speeds(every_mxnet, tmp_path, digit
 def test_a_loss_that_is_no_number_ends_the_training_or_not(
     mxnet_new, tmp_path, digits, policy, status, epochs
 ):
-    run = train(
-        mxnet_new,
-        tmp_path,
-        data_dir=digits,
-        lr=1e6,
-        num_epochs=2,
-        on_nan=policy,
-    )
+    run = train(mxnet_new, tmp_path, data_dir=digits, lr=1e6, num_epochs=2, on_nan=policy)
     assert (run.status, len(run.of("epoch"))) == (status, epochs), run.out + run.err
     assert ("-e on_nan=continue" in run.out) == (policy == "stop"), run.out
 
@@ -187,15 +178,8 @@ def test_every_network_takes_every_data_set(every_mxnet, tmp_path):
     "network", ["lenet", seldom("resnet20"), "inception-bn-28-small", seldom("mobilenet0.25")]
 )
 def test_networks_train_on_digits(mxnet_new, tmp_path, digits, network):
-    run = train(
-        mxnet_new,
-        tmp_path,
-        data_dir=digits,
-        network=network,
-        num_epochs=2,
-        num_examples=128,
-        lr=0.02,
-    ).succeeded()
+    knobs = {"network": network, "num_epochs": 2, "num_examples": 128, "lr": 0.02}
+    run = train(mxnet_new, tmp_path, data_dir=digits, **knobs).succeeded()
     losses = [batch["loss"] for batch in run.of("batch") if batch["batch"] == 3]
     assert losses[1] < losses[0], run.out
 
@@ -204,31 +188,21 @@ COLORS = [(250, 10, 10), (10, 250, 10), (10, 10, 250), (240, 240, 240)]
 
 
 def test_cifar10_files_train(every_mxnet, tmp_path):
-    contents = [
-        recordio_files.image(label, recordio_files.jpeg(COLORS[label])) for label in range(4)
-    ]
+    images = [recordio_files.jpeg(color) for color in COLORS]
+    contents = [recordio_files.image(label, image) for label, image in enumerate(images)]
     recordio_files.write(tmp_path / "cifar10_train.rec", contents * 16)
     recordio_files.write(tmp_path / "test.rec", contents)
-    run = train(
-        every_mxnet,
-        tmp_path / "job",
-        data="cifar10",
-        data_dir=tmp_path,
-        num_epochs=6,
-        batch_size=8,
-        lr=0.005,
-    ).succeeded()
-    assert run.of("start")[0]["samples_in_share"] == 64 and run.of("end")[0]["accuracy"] == 1, (
-        run.out
-    )
+    knobs = {"data": "cifar10", "num_epochs": 6, "batch_size": 8, "lr": 0.005}
+    run = train(every_mxnet, tmp_path / "job", data_dir=tmp_path, **knobs).succeeded()
+    assert run.of("start")[0]["samples_in_share"] == 64, run.out
+    assert run.of("end")[0]["accuracy"] == 1, run.out
 
 
 def test_imagenet_files_are_read_as_mxnet_wrote_them(every_mxnet, tmp_path):
     """Records of MXNet's own writer are read, with images of any size, index and split magic."""
     for label, color in enumerate(COLORS):
-        (tmp_path / ("%d.jpg" % label)).write_bytes(
-            recordio_files.jpeg(color, 300 + 50 * label, 280)
-        )
+        picture = recordio_files.jpeg(color, 300 + 50 * label, 280)
+        (tmp_path / ("%d.jpg" % label)).write_bytes(picture)
     run = Run(
         every_mxnet.python,
         textwrap.dedent("""
@@ -275,28 +249,13 @@ def test_checkpoints_are_written_and_trained_further(mxnet_new, tmp_path, digits
         for number in (1, 3, 4, 5)
         for end in ("json", "params", "server-0.json", "server-0.npz")
     ] + ["mlp-symbol.json"]
-    second = train(
-        mxnet_new,
-        tmp_path / "second",
-        num_epochs=6,
-        model_load_epoch=5,
-        model_load_file=saved / "mlp-0005.params",
-        **common,
-    ).succeeded()
+    loaded = {"model_load_epoch": 5, "model_load_file": saved / "mlp-0005.params"}
+    second = train(mxnet_new, tmp_path / "second", num_epochs=6, **loaded, **common).succeeded()
     assert [epoch["epoch"] for epoch in second.of("epoch")] == [5]
-    assert second.of("end")[0]["accuracy"] > first.of("epoch")[1]["accuracy"], (
-        first.out,
-        second.out,
-    )
+    accuracies = second.of("end")[0]["accuracy"], first.of("epoch")[1]["accuracy"]
+    assert accuracies[0] > accuracies[1], (first.out, second.out)
     assert (tmp_path / "second" / "checkpoints" / "mlp-0006.params").exists()
-    refused = train(
-        mxnet_new,
-        tmp_path / "third",
-        data_dir=digits,
-        network="lenet",
-        model_load_epoch=5,
-        model_load_file=saved / "mlp-0005.params",
-    )
+    refused = train(mxnet_new, tmp_path / "third", data_dir=digits, network="lenet", **loaded)
     assert refused.status == 2, refused.err
     assert "does not fit this network and data set" in refused.err, refused.err
 
@@ -314,9 +273,8 @@ def test_bad_input_ends_with_status_2_and_one_line(mxnet_new, tmp_path, digits, 
     errors = [
         line for line in run.err.splitlines() if line.startswith("image_classification: error: ")
     ]
-    assert (
-        run.status == 2 and len(errors) == 1 and message in errors[0] and "Traceback" not in run.err
-    ), run.err
+    assert run.status == 2 and len(errors) == 1 and message in errors[0], run.err
+    assert "Traceback" not in run.err, run.err
 
 
 @pytest.mark.parametrize("kv", ["dist_gsync", seldom("dist_async")])
@@ -374,16 +332,9 @@ def test_a_job_learns_with_2_bits_for_each_number(every_mxnet, tmp_path, digits,
 
 def test_a_measurement_trains_its_batches_and_no_epochs(every_mxnet, tmp_path):
     """1 + 12 batches of an epoch of 5: there are three epochs, and no validation."""
-    run = train(
-        every_mxnet,
-        tmp_path,
-        data="synthetic",
-        num_examples=80,
-        batch_size=16,
-        warm_up=1,
-        measured=12,
-        measure_waits=True,
-    ).succeeded()
+    knobs = {"data": "synthetic", "num_examples": 80, "batch_size": 16}
+    measures = {"warm_up": 1, "measured": 12, "measure_waits": True}
+    run = train(every_mxnet, tmp_path, **knobs, **measures).succeeded()
     (measured,), (waits,), (machine,) = run.of("measured"), run.of("waits"), run.of("machine")
     assert (measured["batches"], measured["warm_up"], measured["batch_size"]) == (12, 1, 16)
     assert 0 < measured["p10_s"] <= measured["median_s"] <= measured["p90_s"] < 5

@@ -44,16 +44,8 @@ def train(
     script = folder / "main.py"
     script.write_text(MAIN)
     epochs, compress = options.pop("epochs", EPOCHS), options.pop("compress", "none")
-    arguments = dict(
-        kv=kv,
-        data_dir=digits,
-        num_epochs=epochs,
-        num_examples=256,
-        savemodel=True,
-        lr=0.02,
-        keep_checkpoints=options.pop("keep", EPOCHS),
-        compression=compress,
-    )
+    arguments = dict(kv=kv, data_dir=digits, num_epochs=epochs, num_examples=256, savemodel=True)
+    arguments.update(keep_checkpoints=options.pop("keep", EPOCHS), compression=compress, lr=0.02)
     # Small enough to split some arrays over the servers.
     environment = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound), "MXCLUSTER_TRACE": "1"}
     if placement:
@@ -66,21 +58,10 @@ def train(
         shutil.copytree(str(resumed), str(folder / "resume"))
         if states:
             environment["MXCLUSTER_RESUME"] = "mlp-%04d" % CUT
-        arguments.update(
-            model_load_epoch=CUT,
-            model_load_file=folder / "resume" / ("mlp-%04d.params" % CUT),
-        )
-    return Job(
-        python,
-        folder,
-        script,
-        kv,
-        groups,
-        servers,
-        arguments=program(**arguments),
-        environment=environment,
-        **options,
-    )
+        weights = folder / "resume" / ("mlp-%04d.params" % CUT)
+        arguments.update(model_load_epoch=CUT, model_load_file=weights)
+    options.update(arguments=program(**arguments), environment=environment)
+    return Job(python, folder, script, kv, groups, servers, **options)
 
 
 def states_of(folder, name):
@@ -145,28 +126,18 @@ def test_a_resumed_job_goes_on_as_if_nothing_had_been(mxnet_new, tmp_path, digit
     whole = train(mxnet_new.python, tmp_path / "whole", digits, kv, groups, **alike).succeed()
     saved = states_of(tmp_path / "whole" / "checkpoints", "mlp-%04d" % CUT)
     assert len(saved) == 6 and all(np.abs(momentum).max() > 0 for momentum in saved.values())
-    again = train(
-        mxnet_new.python,
-        tmp_path / "again",
-        digits,
-        kv,
-        groups,
-        resumed=tmp_path / "whole" / "checkpoints",
-        **dict(alike, knobs=dict(knobs)),
-    ).succeed()
+    kept = tmp_path / "whole" / "checkpoints"
+    job = train(mxnet_new.python, tmp_path / "again", digits, kv, groups, resumed=kept, **alike)
+    again = job.succeed()
     assert {event["epoch"] for event in again.events("epoch")} == set(range(CUT, epochs))
     check_restored(again, 2, saved)
     ends = [job.events("end")[0]["accuracy"] for job in (whole, again)]
     if kv == "dist_sync":
         assert np.allclose(last_losses(whole), last_losses(again), atol=1e-4) and ends[0] == ends[1]
-        for a, b in zip(
-            *[
-                sorted(states_of(tmp_path / job / "checkpoints", "mlp-%04d" % EPOCHS).items())
-                for job in ("whole", "again")
-            ]
-        ):
-            assert np.allclose(a[1], b[1], atol=1e-4)
-        kept = tmp_path / "whole" / "checkpoints"
+        states = states_of(kept, "mlp-%04d" % EPOCHS)
+        others = states_of(tmp_path / "again" / "checkpoints", "mlp-%04d" % EPOCHS)
+        assert set(states) == set(others)
+        assert all(np.allclose(states[name], others[name], atol=1e-4) for name in states)
         bare = train(
             mxnet_new.python, tmp_path / "bare", digits, kv, resumed=kept, states=False
         ).succeed()
@@ -202,16 +173,9 @@ def test_other_numbers_of_workers_and_servers_and_another_scheme(every_mxnet, tm
         ("fewer", "dist_sync", (0,), 1),
     ]:
         # Two groups merge in any order, so the accuracy after EPOCHS varies from 0.49 to 0.56.
-        job = train(
-            every_mxnet.python,
-            tmp_path / name,
-            digits,
-            kv,
-            groups,
-            servers,
-            resumed=kept,
-            epochs=2 * EPOCHS,
-        ).succeed()
+        more = {"resumed": kept, "epochs": 2 * EPOCHS}
+        job = train(every_mxnet.python, tmp_path / name, digits, kv, groups, servers, **more)
+        job.succeed()
         check_restored(job, servers, saved)
         assert job.events("end")[0]["accuracy"] > 0.5, job.evidence()
 
@@ -219,19 +183,11 @@ def test_other_numbers_of_workers_and_servers_and_another_scheme(every_mxnet, tm
 @newest_often
 def test_compressed_gradients_resume(every_mxnet, tmp_path, digits):
     """MXNet then cuts arrays in units of 16 numbers: 8192 into 2736, 2720 and 2736."""
-    train(
-        every_mxnet.python, tmp_path / "first", digits, "dist_sync", servers=2, compress="2bit"
-    ).succeed()
+    alike = {"kv": "dist_sync", "compress": "2bit"}
+    train(every_mxnet.python, tmp_path / "first", digits, servers=2, **alike).succeed()
     kept = tmp_path / "first" / "checkpoints"
-    job = train(
-        every_mxnet.python,
-        tmp_path / "again",
-        digits,
-        "dist_sync",
-        servers=3,
-        resumed=kept,
-        compress="2bit",
-    ).succeed()
+    alike.update(servers=3, resumed=kept)
+    job = train(every_mxnet.python, tmp_path / "again", digits, **alike).succeed()
     check_restored(job, 3, states_of(kept, "mlp-%04d" % CUT), unit=16)
 
 
@@ -281,17 +237,9 @@ def kill_in_an_update(job):
 def test_a_server_killed_in_an_update_ends_the_job_and_leaves_the_checkpoint_before(
     every_mxnet, tmp_path, digits
 ):
-    job = train(
-        every_mxnet.python,
-        tmp_path / "first",
-        digits,
-        "dist_gsync",
-        (0, 1),
-        servers=1,
-        epochs=50000,
-        keep=5000,
-        heartbeat=5,
-    )
+    alike = {"kv": "dist_gsync", "groups": (0, 1), "servers": 1}
+    more = {"epochs": 50000, "keep": 5000, "heartbeat": 5}
+    job = train(every_mxnet.python, tmp_path / "first", digits, **alike, **more)
     kept = tmp_path / "first" / "checkpoints"
 
     def has_saved():
@@ -307,15 +255,7 @@ def test_a_server_killed_in_an_update_ends_the_job_and_leaves_the_checkpoint_bef
     assert "died during an update of parameter" in log_of(tmp_path / "first", "server-1"), (
         job.evidence()
     )
-    again = train(
-        every_mxnet.python,
-        tmp_path / "again",
-        digits,
-        "dist_gsync",
-        (0, 1),
-        servers=1,
-        resumed=kept,
-    ).succeed()
+    again = train(every_mxnet.python, tmp_path / "again", digits, resumed=kept, **alike).succeed()
     check_restored(again, 1, states_of(kept, "mlp-%04d" % CUT))
 
 
@@ -336,40 +276,20 @@ def test_the_last_ones_are_kept_and_say_what_they_are(mxnet_new, tmp_path, digit
     train(mxnet_new.python, tmp_path / "job", digits, "dist_sync", keep=2).succeed()
     names = {path.name for path in (tmp_path / "job" / "checkpoints").iterdir()}
     # The first checkpoint is held for a controller, and no controller fetched it.
-    assert names == {"mlp-symbol.json"} | {
-        "mlp-%04d.%s" % (epoch, end)
-        for epoch in (1, 5, 6)
-        for end in (
-            "json",
-            "params",
-            "server-0.json",
-            "server-0.npz",
-            "server-1.json",
-            "server-1.npz",
-        )
-    }
+    servers = ("server-%d.%s" % (rank, end) for rank in (0, 1) for end in ("json", "npz"))
+    ends = ("json", "params", *servers)
+    files = {"mlp-%04d.%s" % (epoch, end) for epoch in (1, 5, 6) for end in ends}
+    assert names == {"mlp-symbol.json"} | files
     manifest = json.loads((tmp_path / "job" / "checkpoints" / "mlp-0006.json").read_text())
-    assert (manifest["epoch"], manifest["seed"], manifest["servers"], manifest["workers"]) == (
-        6,
-        0,
-        2,
-        2,
-    )
-    assert set(os.listdir(str(tmp_path / "job"))) >= {"checkpoints"}
+    told = [manifest[name] for name in ("epoch", "seed", "servers", "workers")]
+    assert told == [6, 0, 2, 2]
 
 
 def test_one_process_alone(mxnet_new, tmp_path, digits):
     """Without servers the worker saves the states itself, and a job with servers can resume."""
     folder = tmp_path / "alone"
-    run = train_alone(
-        mxnet_new,
-        folder,
-        data_dir=digits,
-        num_epochs=EPOCHS,
-        num_examples=256,
-        savemodel=True,
-        keep_checkpoints=EPOCHS,
-    ).succeeded()
+    knobs = {"num_epochs": EPOCHS, "num_examples": 256, "keep_checkpoints": EPOCHS}
+    run = train_alone(mxnet_new, folder, data_dir=digits, savemodel=True, **knobs).succeeded()
     saved = states_of(folder / "checkpoints", "mlp-%04d" % CUT)
     assert len(saved) == 6 and run.of("end")
     job = train(

@@ -31,16 +31,9 @@ def test_every_optimizer_of_mxnet_arrives_as_it_was(every_mxnet, tmp_path):
 def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, kv, groups, weight):
     """No file is written, each refusal is logged, and the job succeeds with its own optimizer."""
     evil = tmp_path / "evil"
-    job = Job(
-        every_mxnet.python,
-        tmp_path / "job",
-        "stranger.py",
-        kv,
-        groups,
-        servers=2,
-        arguments=[kv, evil],
-        environment={"MXCLUSTER_GSYNC_Y": "one"},
-    ).succeed()
+    more = {"arguments": [kv, evil], "environment": {"MXCLUSTER_GSYNC_Y": "one"}}
+    job = Job(every_mxnet.python, tmp_path / "job", "stranger.py", kv, groups, 2, **more)
+    job.succeed()
     assert not evil.exists()
     assert [path for path in tmp_path.glob("**/*") if "profile" in path.name] == []
     servers = sorted((tmp_path / "job").glob("server-*.log"))
@@ -55,10 +48,8 @@ def test_a_live_server_runs_no_strangers_code(every_mxnet, tmp_path, kv, groups,
             assert words in log, (words, job.evidence())
     # Eight or four steps of 0.5, as dist_sync sums the gradients of both workers; a group of one
     # counts for both.
-    values = [
-        re.search(r"weight (\S+)", log_of(tmp_path / "job", "worker-%d" % index)).group(1)
-        for index in (0, 1)
-    ]
+    logs = [log_of(tmp_path / "job", "worker-%d" % index) for index in (0, 1)]
+    values = [re.search(r"weight (\S+)", log).group(1) for log in logs]
     assert values == [weight, weight], (values, job.evidence())
     assert len([event for event in job.events("note") if "refused" in event["text"]]) >= 2 * 10
 
@@ -102,20 +93,11 @@ def test_optimizers_train_on_the_servers(every_mxnet, tmp_path, kv):
     (tmp_path / "script").mkdir()
     for script in ("my_optimizers.py", "optimizers_train.py"):
         shutil.copy(str(SCRIPTS / script), str(tmp_path / "script"))
-    Job(
-        every_mxnet.python,
-        tmp_path,
-        tmp_path / "script" / "optimizers_train.py",
-        kv,
-        (0, 1) if kv == "dist_gsync" else (0, 0),
-        arguments=[kv],
-        environment={
-            "MXCLUSTER_SERVER_CLASSES": "my_optimizers:Stateful",
-            "MXCLUSTER_GSYNC_Y": "one",
-        },
-        worker_python={1: other},
-        staleness=1,
-    ).succeed()
+    path, groups = tmp_path / "script" / "optimizers_train.py", [0, int(kv == "dist_gsync")]
+    more = {"arguments": [kv], "worker_python": {1: other}, "staleness": 1}
+    classes = "my_optimizers:Stateful"
+    more["environment"] = {"MXCLUSTER_SERVER_CLASSES": classes, "MXCLUSTER_GSYNC_Y": "one"}
+    Job(every_mxnet.python, tmp_path, path, kv, groups, **more).succeed()
     for index in (0, 1):
         log = log_of(tmp_path, "worker-%d" % index)
         found = json.loads(re.search("FOUND (.*)", log).group(1))
@@ -155,16 +137,10 @@ def test_a_server_without_a_token_does_not_start(mxnet_new, tmp_path):
 @newest_often
 def test_everybody_listens_on_his_own_address_only(every_mxnet, tmp_path):
     """ps-lite binds DMLC_NODE_HOST, and the scheduler DMLC_PS_ROOT_URI, not all addresses."""
-    job = Job(
-        every_mxnet.python,
-        tmp_path,
-        "small_training.py",
-        "dist_async",
-        [0, 0],
-        servers=2,
-        # The job trains for ten minutes, until the end of the test ends it.
-        arguments=["module", "dist_async", 3000, tmp_path / "worker", "pause=0.2"],
-    )
+    # The job trains for ten minutes, until the end of the test ends it.
+    arguments = ["module", "dist_async", 3000, tmp_path / "worker", "pause=0.2"]
+    scheme = "small_training.py", "dist_async", [0, 0], 2
+    job = Job(every_mxnet.python, tmp_path, *scheme, arguments=arguments)
     seen = {name: set() for name in job.processes}
 
     def all_listen():

@@ -28,14 +28,8 @@ def test_other_names_of_a_store_give_the_same_store(every_mxnet, tmp_path, kv, n
 
 def test_a_second_store_is_refused_by_its_true_reason(mxnet_new, tmp_path):
     """Once the message blamed another program for the port that the worker itself holds."""
-    job = Job(
-        mxnet_new.python,
-        tmp_path,
-        "twice.py",
-        "dist_sync",
-        (0, 0),
-        arguments=("dist_sync", "dist_device_sync"),
-    )
+    names = ("dist_sync", "dist_device_sync")
+    job = Job(mxnet_new.python, tmp_path, "twice.py", "dist_sync", arguments=names)
     assert 1 in job.wait(grace=1).values(), job.evidence()
     assert (
         "RuntimeError: this worker already has the kv-store dist_sync, and ps-lite allows only one "
@@ -99,12 +93,7 @@ def test_what_needs_an_optimizer_is_refused_by_name(every_mxnet, tmp_path, kv, w
 
 
 def test_a_synchronous_store_without_an_optimizer_sums(every_mxnet, tmp_path):
-    job = Job(
-        every_mxnet.python,
-        tmp_path,
-        "no_optimizer.py",
-        "dist_sync",
-        (0, 0),
-        arguments=["dist_sync", "push"],
-    ).succeed()
+    arguments = ["dist_sync", "push"]
+    job = Job(every_mxnet.python, tmp_path, "no_optimizer.py", "dist_sync", arguments=arguments)
+    job.succeed()
     assert "PULLED [16.0, 16.0, 16.0, 16.0]" in job.evidence(), job.evidence()

@@ -91,14 +91,10 @@ def test_cluster_files_as_a_command(tmp_path, capsys):
     ):
         (tmp_path / name).write_text(text)
     hosts, groups, bad = (str(tmp_path / name) for name in ("hosts", "groups", "bad"))
-    assert (
-        cluster_files.main(["hosts", hosts, hosts]) == 0
-        and cluster_files.main(["groups", groups, hosts]) == 0
-    )
+    assert cluster_files.main(["hosts", hosts, hosts]) == 0
+    assert cluster_files.main(["groups", groups, hosts]) == 0
     assert capsys.readouterr().err == ""
     assert cluster_files.main(["groups", bad, hosts]) == 1 and "10.0.0.9" in capsys.readouterr().err
     assert cluster_files.main(["data_sharding", groups, hosts]) == 1
-    assert (
-        cluster_files.main(["hosts", str(tmp_path / "none")]) == 1
-        and "No such file" in capsys.readouterr().err
-    )
+    assert cluster_files.main(["hosts", str(tmp_path / "none")]) == 1
+    assert "No such file" in capsys.readouterr().err

@@ -73,9 +73,7 @@ def test_the_roles_get_the_digits_as_text_and_check_mode_writes_nothing(tmp_path
 def test_a_folder_that_cannot_be_is_named(tmp_path):
     (tmp_path / "cache").write_text("")
     run = subprocess.run(
-        [sys.executable, "-m", "mxcluster.datasets", str(tmp_path / "cache")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        [sys.executable, "-m", "mxcluster.datasets", str(tmp_path / "cache")], capture_output=True
     )
     assert run.returncode == 1 and "on the controller (%s: " % (tmp_path / "cache") in (
         run.stderr.decode()

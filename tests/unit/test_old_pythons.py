@@ -23,6 +23,6 @@ def test_files_compile(version, files):
         [find_python(version), "-c", COMPILE, *map(str, files)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        universal_newlines=True,
+        text=True,
     )
     assert files and result.returncode == 0, result.stdout

@@ -100,11 +100,8 @@ def test_a_kernel_without_oom_counters_is_read_through_its_log(tmp_path):
     kills = out_of_memory.Kills(str(tmp_path))
     with open(str(tmp_path / "dev" / "kmsg"), "a") as log:
         log.write(LOG % 1234 + LOG % 1235)
-    assert (
-        kills.explain(123) is None
-        and "node" in kills.explain(1234)
-        and "node" in kills.explain(1235)
-    )
+    assert kills.explain(123) is None and "node" in kills.explain(1234)
+    assert "node" in kills.explain(1235)
     assert kills.explain(999) is None, "another process had this pid before the job began"
 
 

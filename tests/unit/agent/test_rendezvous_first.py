@@ -56,10 +56,8 @@ def listening(peer):
 
 
 def not_started(job, status):
-    assert (
-        not os.path.exists(job.folder.file("worker-0.log"))
-        and status["processes"][0]["pid"] is None
-    )
+    assert not os.path.exists(job.folder.file("worker-0.log"))
+    assert status["processes"][0]["pid"] is None
     assert status["processes"][0]["state"] == "ended" and status["rendezvous"]["state"] == "ended"
     assert job.nothing_left() and not listening(HERE)
 

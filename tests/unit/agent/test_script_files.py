@@ -91,11 +91,8 @@ def test_files_beyond_the_size_limit_are_named_and_not_collected(prepared):
         "worker-0/model-3.params",
     ], "small files first, then the newest ones"
     (line,) = behind
-    assert (
-        line.startswith("worker-0: 2 files")
-        and "collect_mb=1" in line
-        and "model-1.params, model-0.params" in line
-    )
+    assert line.startswith("worker-0: 2 files") and "collect_mb=1" in line
+    assert "model-1.params, model-0.params" in line
     assert prepared.file("files/worker-0") in line, line
 
 

@@ -69,15 +69,9 @@ def start(tmp_path):
         for one in hosts:
             folder = tmp_path / one["host"]
             folder.mkdir()
-            program = {
-                "command": command,
-                "runtime": "",
-                "pre_execution": "export PATH=%s:$PATH LOADED=yes" % (tmp_path / "bin"),
-                "coordination": coordination,
-                "infiniband": None,
-                "network": "",
-                "hosts": hosts,
-            }
+            program = {"command": command, "coordination": coordination, "hosts": hosts}
+            program["pre_execution"] = "export PATH=%s:$PATH LOADED=yes" % (tmp_path / "bin")
+            program.update(runtime="", infiniband=None, network="")
             plan = part_json(host=one["host"], heartbeat={"timeout": heartbeat}, mpi=program)
             (folder / "plan.json").write_text(json.dumps(plan))
             (folder / "token").write_text(token)

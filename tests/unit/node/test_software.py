@@ -77,7 +77,6 @@ def test_missing_software_is_named_and_a_system_python_is_not_to_be_removed(inst
     (installed / "mxnet" / "__init__.py").write_text("")
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     python, library = software.problems(known)
-    assert (
-        python.startswith("Python is ") and "was 3.6.8 at the node's last provision.yml" in python
-    )
+    assert python.startswith("Python is ")
+    assert "was 3.6.8 at the node's last provision.yml" in python
     assert library.startswith("libmxnet.so is gone since ") and "remove" not in library

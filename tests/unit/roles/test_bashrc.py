@@ -80,10 +80,8 @@ def test_the_ssh_agent_ends_with_its_shell_and_after_its_kill(home):
         ), "keys must have a lifetime"
         known = [processes.identity(pid) for pid in (agent, watch)]
         agents.append((*known, login.ask("echo $SSH_AUTH_SOCK")))
-    assert (
-        len({socket for _, _, socket in agents}) == 2
-        and len(running(*agents[0][:2], *agents[1][:2])) == 4
-    )
+    assert len({socket for _, _, socket in agents}) == 2
+    assert len(running(*agents[0][:2], *agents[1][:2])) == 4
 
     with Stopwatch() as watch:
         os.write(left.terminal, b"exit\n")

@@ -47,7 +47,7 @@ class Build:
                 ["/bin/sh", "-c", command],
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                universal_newlines=True,
+                text=True,
             )
             if done.returncode:
                 return done.stderr or "exit status %d" % done.returncode

@@ -84,9 +84,7 @@ class Role:
         found = found[0].get("block", found)
         command = next(task for task in found if task["name"] == name)["ansible.builtin.command"]
         return subprocess.run(
-            [*before, *templated(command["argv"], self._variables(archive))],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            [*before, *templated(command["argv"], self._variables(archive))], capture_output=True
         )
 
     def look(self):
