@@ -55,7 +55,7 @@ PLAY = """
         restart:
           text: RESTART   job mine-r1, at once
           delay: "{{ delay | default(0) }}"
-          extra: {job_id: mine-r1, max_restarts: 1}
+          extra: {job_id: mine-r1, max_restarts: 1, restart_delay: 5, without: []}
       register: restarted
       when: job_id is not defined
     - name: End

@@ -22,9 +22,9 @@ def test_broken_and_silent(project):
     assert result.code == 1, result.output
     verdict = json.loads((project.path / ".state" / "local" / "verify.json").read_text())
     assert verdict["status"] == 1 and len(verdict["checks"]) == 11
-    assert (
-        "node3: groups line 1: %s.99 is not a worker" % NET in result.output.split("PLAY RECAP")[1]
-    )
+    last = result.output.split("PLAY RECAP")[1]
+    assert "node3: groups line 1: '%s.99' is not a worker" % NET in last, last
+    assert "; groups: worker %s.12 is in no group" % NET in last, last
 
     folder = project.inventory("silent")
     hosts = yaml.safe_load((folder / "hosts.yml").read_text())

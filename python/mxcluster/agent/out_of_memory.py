@@ -2,16 +2,17 @@
 
 The exit status of a process shows SIGKILL, but not the sender of the signal. Newer kernels count
 OOM kills for each control group, such as the group of the job's unit, and for the whole node. The
-kernel of CentOS 7 only writes OOM kills to its log, which all users can read. So the module has a
-reader of this log beside the counters.
+kernel of CentOS 7 only writes OOM kills to its log, which all users can read. So the module reads
+this log beside the counters (see `agent.kernel_log`).
 """
 
 import os
 import re
-from typing import Dict, Optional, Set
+from typing import Dict, Optional
+
+from mxcluster.agent.kernel_log import OOM, KernelLog
 
 PERIOD = 10.0  # seconds
-_LOG_BYTES = 8192  # longer than any record of /dev/kmsg
 
 
 class Kills:
@@ -53,7 +54,8 @@ class Kills:
         if "group" in more and ("limit" in more or "limit" not in now):
             return "the job's unit reached its memory limit"
         # If the control group did not count an OOM kill on the node, the kill hit another group.
-        if "group" in more or "machine" in more and "group" not in now or pid in self._log.killed():
+        is_counted = "group" in more or "machine" in more and "group" not in now
+        if is_counted or pid in self._log.pids(OOM):
             return "the node ran out of memory"
         return None
 
@@ -83,44 +85,6 @@ def counters(root: str = "/") -> Dict[str, int]:
     if count is not None:
         found["machine"] = count
     return found
-
-
-class KernelLog:
-    """Reads OOM kills from the kernel's log `path`, such as /dev/kmsg.
-
-    The object starts to read at the end of the log, because old records stay in the log and the
-    kernel reuses pids. If the log is unreadable, the object finds no OOM kill.
-    """
-
-    def __init__(self, path: str) -> None:
-        self._killed = set()  # type: Set[int]
-        try:
-            self._log = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # type: Optional[int]
-            os.lseek(self._log, 0, os.SEEK_END)
-        except OSError:
-            self._log = None
-
-    def killed(self) -> Set[int]:
-        """Return the pids of all OOM kills since the object started to read the log."""
-        while self._log is not None:
-            try:
-                record = os.read(self._log, _LOG_BYTES)
-            except BlockingIOError:
-                break
-            except BrokenPipeError:  # the kernel overwrote unread records; read on at the oldest
-                continue
-            except OSError:
-                self._log = None
-                break
-            if not record:
-                break
-            self._killed |= {
-                int(pid)
-                for pid in re.findall(
-                    r"\bKill(?:ed)? process (\d+)\b", record.decode("utf-8", "replace")
-                )
-            }
-        return self._killed
 
 
 def _count(text: str, key: str) -> Optional[int]:

@@ -120,7 +120,8 @@ def files(folder: str) -> ClusterFiles:
             digest = hashlib.sha256(text.encode("utf-8")).hexdigest()
             found[name] = FileDigest(sha256=digest)
         except (OSError, BadInput, UnicodeDecodeError) as error:
-            found[name] = CheckError(error=str(error))
+            reason = "; ".join(str(error).splitlines())  # an answer has no line breaks
+            found[name] = CheckError(error=reason)
     return ClusterFiles(**found)
 
 

@@ -5,7 +5,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Union
 from mxcluster import work_load
 from mxcluster.errors import BadInput, for_each, refuse
 from mxcluster.job.plan.ports import Held
-from mxcluster.lists import spans, unique
+from mxcluster.lists import unique
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.node_record import NodeRecord
 from mxcluster.model.plan import Process
@@ -128,10 +128,10 @@ def _of_host(
 ) -> List[List[int]]:
     numbers = list(range(there)) if isinstance(knob, str) else list(knob)
     if any(number >= there for number in numbers):
-        named = ", ".join(spans(range(there), " to "))
+        named = ", number 0" if there == 1 else ", 0 to %d" % (there - 1) if there else ""
         raise BadInput(
             "%s: gpus=%s, but the node has %s%s: name GPUs of this node, or leave gpus at auto"
-            % (host, ",".join(map(str, numbers)), _count(there), named and ", " + named)
+            % (host, ",".join(map(str, numbers)), _count(there), named)
         )
     busy = [number for number in numbers if str(number) in held]
     numbers = [number for number in numbers if number not in busy] if knob == "auto" else numbers
