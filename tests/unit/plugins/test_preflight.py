@@ -111,6 +111,12 @@ def test_facts_that_would_replace_variables_are_refused(look, monkeypatch):
     refuses(look(), "Ansible's setting inject_facts_as_vars is on", "in your own ansible.cfg")
 
 
+@pytest.mark.parametrize("core", ["2.16.19", "2.22.0rc1", "3.0.1"])
+def test_a_suitable_controller_is_accepted(core):
+    for python in ("3.10.0", "3.13.5"):
+        assert plugin.refused_controller(core, python, "Linux", "x86_64", []) is None
+
+
 def test_an_unsuitable_inventory_is_refused(look):
     refuses(
         look(groups=["all", "workers"]),
