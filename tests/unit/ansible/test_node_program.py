@@ -70,7 +70,12 @@ def test_check_mode_reports_that_the_command_did_not_run(command, result):
     [
         (1, '{"error": "an agent runs, pid 7"}\n', "noise", "an agent runs, pid 7"),
         (1, "", "Traceback\nNo module named mxcluster\n", "The last output:\nTraceback\nNo module"),
-        (0, "[1]\n", "", "/p -I -m mxcluster.entry (start) ended with status 0 and without an ans"),
+        (
+            0,
+            "[1]\n",
+            "",
+            "/p -I -m mxcluster.entry (start) ended with status 0 and without an answer",
+        ),
         (
             127,
             "",
