@@ -85,8 +85,13 @@ def begun(cluster, engine, job, started):
         hosts = [line.split("/")[6] for line in found.stdout.split()]
         return set(hosts) - {first_node(cluster, job)}
 
+    def known():
+        """Return the status of the head, which learns the pids a moment after the first batch."""
+        status = json.loads(cluster.shell("node1", "cat %s/%s/status.json" % (JOBS, job)))
+        return all(part["pid"] for part in status["processes"]) and status
+
     until(trains, 300, lambda: evidence(cluster, engine, job, started), pause=0.3)
-    return json.loads(cluster.shell("node1", "cat %s/%s/status.json" % (JOBS, job)))
+    return until(known, 60, lambda: evidence(cluster, engine, job, started), pause=0.3)
 
 
 def struck(cluster, engine, action, **knobs):
