@@ -91,7 +91,7 @@ class Look(Remember, kind="look"):
     """Return the reason to provision the node again."""
 
     anyway: bool = field(arguments.flag, default=False)
-    """Whether to provision the node in any case."""
+    """True if provision.yml goes through the node even without a change."""
 
 
 def value_of(hostvars: HostVars, host: str, name: str) -> object:

@@ -56,7 +56,7 @@ class Status(OfNodes, kind="status"):
     """List all jobs, and write the list as JSON."""
 
     json: bool = field(arguments.flag, default=False)
-    """Whether the lines are one of JSON."""
+    """True if the task prints one line of JSON in place of the table."""
     path: str = field(arguments.path)
     """The file for the JSON."""
     records_dir: str = field(arguments.path)
@@ -74,7 +74,7 @@ class ChooseToStop(Choose, kind="choose_to_stop"):
     """Select the jobs to stop."""
 
     all: bool = field(arguments.flag, default=False)
-    """Whether to select all active jobs."""
+    """True if the task selects all active jobs."""
 
 
 class Adopt(OfNodes, kind="adopt"):
@@ -143,7 +143,7 @@ class Ended(controller_task.Result):
     """The state of the stopped jobs."""
 
     ok: bool = field(arguments.flag)
-    """Whether all nodes of the jobs have answered and have no leftovers."""
+    """True if all nodes of the jobs have answered and have no leftovers."""
 
 
 class Adopted(controller_task.Result, packed.Summary):

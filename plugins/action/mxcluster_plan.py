@@ -31,7 +31,7 @@ class Arguments(arguments.Planning):
     held: Held = field(table(text, table(text, table(text, text))), default={})
     """{host: ports and GPUs in use}, from mxcluster_node."""
     measures: bool = field(arguments.flag, default=False)
-    """Whether the job measures the cluster for profile.yml."""
+    """True if the job measures the cluster for profile.yml."""
     mpi: Mapping[str, object] = field(arguments.json, default={})
     """The knobs of mpi.yml; empty for a training job."""
 
@@ -43,7 +43,7 @@ class Result(controller_task.Result, packed.Summary):
     script: str = field(arguments.text)
     """The folder of the user's script as a zip file in base64, or empty."""
     needs_profile: bool = field(arguments.flag)
-    """Whether grouping=auto finds no profile that fits."""
+    """True if grouping=auto finds no profile that fits."""
     model: str = field(arguments.text)
     """The path of the saved model to start from, or empty."""
     resume: Sequence[str] = field(arguments.texts)

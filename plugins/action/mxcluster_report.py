@@ -49,8 +49,8 @@ class Arguments(Record, strict=True):
     packed_plan: str = field(arguments.text)
     """The result of mxcluster_plan, for plan.json."""
     restart: bool = field(arguments.flag, default=False)
-    """Whether to decide about another attempt. An attempt that mxcluster_restart has started
-    ignores this argument, because mxcluster_restart itself decides."""
+    """True if the plugin decides about another attempt. An attempt of mxcluster_restart ignores
+    this argument, because mxcluster_restart itself decides."""
     collected: str = field(arguments.path)
     """The folder with <job>/<host>.tar for each node. A node with a missing or damaged file counts
     as failed."""

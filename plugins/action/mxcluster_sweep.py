@@ -43,7 +43,7 @@ class Verdict(Record):
     """The verdict on the sweep."""
 
     ok: bool = field(arguments.flag)
-    """Whether no job failed."""
+    """True if no job failed."""
 
 
 class Result(controller_task.Result):

@@ -78,11 +78,17 @@ class Cluster:
         compensation=0.0,
         max_y=0,
     ):
-        self.compensation, self.max_y, self.previous = compensation, max_y, {}
+        self.compensation, self.max_y = compensation, max_y
+        self.previous = {}
         self.name, self.params = training
         self.groups, self.fault, self.how, self.fixed_y = groups, fault, y, fixed_y
-        self.schedule, self.lr_mult, self.wd_mult = schedule, lr_mult, wd_mult
-        self.size, self.quiet = size, quiet
+        self.schedule, self.lr_mult, self.wd_mult, self.size, self.quiet = (
+            schedule,
+            lr_mult,
+            wd_mult,
+            size,
+            quiet,
+        )
         self.random, self.numbers = random.Random(seed), np.random.RandomState(seed)
         self.moment = itertools.count()
         self.master = [
@@ -94,9 +100,12 @@ class Cluster:
             for host, (begin, end) in enumerate(cuts(weight.size, servers, bound))
         ]
         self.slots = collections.defaultdict(dict)
-        self.updates, self.last, self.batches, self.newest = (
-            collections.Counter() for _ in range(4)
+        self.updates, self.last, self.batches = (
+            collections.Counter(),
+            collections.Counter(),
+            collections.Counter(),
         )
+        self.newest = collections.Counter()
         self.order = collections.defaultdict(list)
         self.snapshots = {g: [weight.copy() for weight in self.master] for g in set(groups)}
         self.logs = [
@@ -174,7 +183,11 @@ class Cluster:
         if not dropped or self.fault != "leaves dropped batches out of rounds":
             self.batches[key] += len(members)
         rounds = -(-self.batches[key] // len(self.groups))
+        if self.fault == "schedules by updates":
+            rounds = self.updates[key]
         self.newest[host] = max(self.newest[host], rounds)
+        if self.fault == "forgets the newest round":
+            self.newest[host] = rounds + self.updates[key] % 2
         lr = self.schedule(self.newest[host]) if self.schedule else self.params["learning_rate"]
         scale = RESCALE * len(self.groups) / len(members)
         if self.fault == "is W times too small":
@@ -194,8 +207,18 @@ class Cluster:
         lr, scale = (lr / y, scale) if self.how == "rate" else (lr, scale / y)
         slots = self.slots[key + (group,) if self.fault == "keeps a state per group" else key]
         weight = self.master[p].reshape(-1)[begin:end]
-        lr, wd = lr * self.lr_mult[p], self.params.get("wd", 0) * self.wd_mult[p]
-        step(self.name, self.params, weight, slots, total, scale, lr, wd, self.updates[key])
+        count = 1 + t if self.fault == "counts updates per group" else self.updates[key]
+        step(
+            self.name,
+            self.params,
+            weight,
+            slots,
+            total,
+            scale,
+            lr * self.lr_mult[p],
+            self.params.get("wd", 0) * self.wd_mult[p],
+            count,
+        )
         self.snapshots[group][p].reshape(-1)[begin:end] = weight
         next(self.moment)
 
@@ -214,12 +237,20 @@ class Cluster:
         return gradient / np.float32(scale)
 
     def explain(self, **different):
-        settings = dict(y=self.how, fixed_y=self.fixed_y, lr_of_round=self.schedule)
-        settings.update(lr_mult=self.lr_mult, wd_mult=self.wd_mult)
-        settings.update(compensation=self.compensation, max_y=self.max_y)
+        settings = dict(
+            y=self.how,
+            fixed_y=self.fixed_y,
+            lr_of_round=self.schedule,
+            lr_mult=self.lr_mult,
+            wd_mult=self.wd_mult,
+            compensation=self.compensation,
+            max_y=self.max_y,
+        )
         settings.update(different)
-        optimizer = OPTIMIZERS[self.name](**self.params)
-        return explain(self.logs, self.groups, optimizer, RESCALE, **settings)
+        rescale = settings.pop("rescale", RESCALE)
+        return explain(
+            self.logs, self.groups, OPTIMIZERS[self.name](**self.params), rescale, **settings
+        )
 
 
 def cuts(size, servers, bound):
@@ -259,6 +290,13 @@ def test_every_optimizer_is_explained(training, how):
     found = is_explained(Cluster([0, 0, 1, 2], training=training, seed=3, **settings))
     assert (max(max(one.ys) for one in found) > 3) == (how != "fixed")
     assert max(one.error for one in found) < TOLERANCE / 2
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("groups", [[0, 1], [0, 0, 0, 1, 2, 2], [1, 0, 2, 1, 0]], ids=str)
+def test_every_interleaving_is_explained(groups, seed):
+    for one in is_explained(Cluster(groups, steps=20, seed=seed)):
+        assert one.ys == ys_of(one.order)
 
 
 def ys_of(order):
@@ -437,6 +475,18 @@ def test_no_order_explains_a_fault(fault, y, training):
     assert raised.value.error > 10 * TOLERANCE
 
 
+def test_no_order_explains_a_fault_of_single_optimizers():
+    with pytest.raises(NoOrder):
+        Cluster(
+            [0, 0, 1, 2],
+            training=("adam", {"learning_rate": 0.01}),
+            fault="counts updates per group",
+        ).explain()
+    for fault in ("schedules by updates", "forgets the newest round"):
+        with pytest.raises(NoOrder):
+            Cluster([0, 1, 2, 3], schedule=lambda number: 0.1 * 0.9**number, fault=fault).explain()
+
+
 @pytest.mark.parametrize(
     "training", TRAININGS[1:], ids=lambda training: "-".join([training[0], *sorted(training[1])])
 )
@@ -448,3 +498,10 @@ def test_no_order_explains_another_definition(training):
             Cluster([0, 0, 1, 2], training=training, y=y).explain(fixed_y=True)
         with pytest.raises(NoOrder):
             Cluster([0, 0, 1, 2], training=training, fixed_y=True).explain(fixed_y=False, y=y)
+
+
+@pytest.mark.parametrize("factor", [0.25, 0.999, 1.001, 4])
+def test_no_order_explains_another_scale(factor):
+    for seed in range(4):
+        with pytest.raises(NoOrder):
+            Cluster([0, 1, 2], seed=seed).explain(rescale=RESCALE * factor)

@@ -123,7 +123,7 @@ class Login(Record):
     python: str = field(text)
     """The path."""
     over_ssh: bool = field(flag)
-    """Whether the connection uses ssh."""
+    """True if the connection uses ssh."""
 
 
 class NoLogin(MxclusterError):

@@ -51,7 +51,7 @@ class Connection(Record):
     trainer: Optional[str] = field(optional(words))
     """mxcluster_user, empty if the login user trains, None for a node without training."""
     modules: bool = field(flag, default=False)
-    """Whether modules of Ansible will run there."""
+    """True if modules of Ansible will run there."""
 
 
 class Checkpoints(Record):

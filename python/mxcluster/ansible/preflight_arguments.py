@@ -34,11 +34,11 @@ class Connection(Arguments, kind="connection"):
     users: Sequence[str] = field(arguments.texts, default=[])
     """The allowed users on the node, after become; empty for all users."""
     required: bool = field(arguments.flag, default=True)
-    """Whether the task fails if the node does not answer. If not, the plugin shows a line with the
-    name of the node, and the result `lost` has the reason."""
+    """True if the task fails for a node that does not answer. Otherwise the plugin shows a line
+    with the name of the node, and the result `lost` has the reason."""
     modules: bool = field(arguments.flag, default=False)
-    """Whether modules of Ansible will run on the node; a Python that is too old for this
-    ansible-core is then refused."""
+    """True if modules of Ansible will run on the node. The task then refuses a Python that is too
+    old for this ansible-core."""
     trainer: Optional[str] = field(optional(arguments.text), default=None)
     """The user that trains on the node, empty for the login user. The task fails for root, and for
     an empty value if root connects over ssh. None for a node without training."""

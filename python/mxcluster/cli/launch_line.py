@@ -117,6 +117,7 @@ def parse(
     script, arguments, notes = _script(command, cwd)
     kv, more = _kv(arguments)
     notes += more
+    # As a person writes them after -e: train.yml reads and checks the values.
     knobs: Dict[str, object] = {
         "launcher": given.launcher,
         "num_workers": given.num_workers,

@@ -36,7 +36,7 @@ class Distribution(Record):
     id: str = field(text)
     """The id of the image on this node, empty without the image."""
     build: bool = field(flag)
-    """Whether this node has to build the image first."""
+    """True if this node has to build the image first."""
     lacking: Sequence[str] = field(each(text))
     """The nodes without the image, or with another image of this name."""
 

@@ -93,7 +93,7 @@ class Looked(Answer):
     problems: Sequence[str] = field(_lines)
     held: Held = field(record(Held))
     fits: bool = field(flag)
-    """Whether the ports and GPUs of the job are free."""
+    """True if the ports and GPUs of the job are free."""
     facts: Optional[LookFacts] = field(optional(record(LookFacts)), default=None)
     image: Optional[str] = field(
         optional(matching(r"[A-Za-z0-9:.-]{1,100}", "the id of a container image")), default=None
@@ -149,7 +149,7 @@ class Stopped(AnswerWithStatus):
     """The end of a job, with the last status or None if the job never ran."""
 
     ran: bool = field(flag)
-    """Whether the command has ended a job."""
+    """True if the command has ended a job."""
     left: Sequence[str] = field(_lines, default=[])
     """The leftover processes, ports and units."""
 
@@ -174,7 +174,7 @@ class Collected(Answer):
     output: Optional[str] = field(optional(names.path), default=None)
     """The path of the tar file. Root gives it."""
     spooled: bool = field(flag, default=False)
-    """Whether the login user can read `output`. Root gives it."""
+    """True if the login user can read the file `output`. Root sets this field."""
 
 
 class Logs(Answer):

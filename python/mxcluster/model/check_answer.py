@@ -59,7 +59,7 @@ class MxnetFacts(Record, nulls=True):
     libmxnet: Optional[str] = field(optional(names.digest))
     """The digest of libmxnet.so."""
     compiled_in: bool = field(flag)
-    """Whether MXNet has the distributed kv-store."""
+    """True if MXNet has the distributed kv-store."""
     says: str = field(words)
     """The error of MXNet without the distributed kv-store."""
 

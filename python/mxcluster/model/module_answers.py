@@ -81,9 +81,9 @@ class EnvironmentAnswer(Answer):
     python: str = field(names.python_version)
     """The version that makes the environment."""
     built: bool = field(flag)
-    """Whether the module built the environment."""
+    """True if the module built the environment."""
     done: bool = field(flag)
-    """Whether the environment is complete."""
+    """True if the environment is complete."""
 
 
 class FileAnswer(Answer):
@@ -105,7 +105,7 @@ class MachineAnswer(Answer):
     """The version of the loaded NVIDIA driver."""
     driver_installed: Optional[str] = field(optional(names.version))
     nouveau: bool = field(flag)
-    """Whether the kernel has loaded nouveau."""
+    """True if the kernel has loaded nouveau."""
     kernel: str = field(names.kernel)
     """The release of the running kernel."""
     kernels: Sequence[str] = field(each(names.kernel))

@@ -51,7 +51,7 @@ class Driver(Record):
     loaded: Optional[str] = field(optional(names.version))
     """The version of the loaded module."""
     nouveau: bool = field(flag)
-    """Whether the kernel has loaded nouveau."""
+    """True if the kernel has loaded nouveau."""
 
     def restart_reason(self) -> str:
         """Return the reason why the node needs a restart for the driver, or "" without one."""

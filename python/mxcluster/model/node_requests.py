@@ -44,7 +44,7 @@ class MpiRequest(Record):
     env: Mapping[str, str] = field(table(text, text, 10000), default={})
     """The environment variables of the job."""
     infiniband: Optional[bool] = field(optional(flag), default=None)
-    """Whether the job needs InfiniBand."""
+    """True if the job needs InfiniBand."""
     where: str = field(text, default=HERE)
     """The words for the place in messages: a node or an image."""
 

@@ -184,7 +184,7 @@ class UsedProfile(Record):
     time: float = field(_not_negative, default=0.0)
     """The time of the measurement in unix seconds."""
     fits: bool = field(flag)
-    """Whether the profile has the speeds of all workers."""
+    """True if the profile has the speeds of all workers."""
     uses: List[str] = field(each(text))
     """The parts of the plan that come from the profile."""
     notes: List[str] = field(each(text), default=[])
@@ -277,7 +277,7 @@ class Plan(Record, nulls=True):
     profile: Optional[UsedProfile] = field(optional(record(UsedProfile)), default=None)
     """The used parts of the cluster's profile, None without a profile."""
     needs_profile: bool = field(flag, default=False)
-    """Whether grouping=auto finds no profile that fits."""
+    """True if grouping=auto finds no profile that fits."""
     mpi: Optional[MpiProgram] = field(optional(record(MpiProgram)), default=None)
     batch: Optional[Submission] = field(optional(record(Submission)), default=None)
     """The request to a batch system. A plan with a request and without processes waits in the

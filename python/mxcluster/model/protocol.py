@@ -76,7 +76,7 @@ class Request(Record, kind_key="command"):
     """The user that runs the command if the module runs as root: the training user of the node.
     Empty for the current user."""
     check: bool = field(flag, default=False)
-    """Whether Ansible runs in check mode."""
+    """True if Ansible runs in check mode."""
 
     @property
     def job_id(self) -> str:
@@ -159,7 +159,7 @@ class SharedFolder(Record):
     nonce: str = field(matching(r"[0-9a-f]{32}", "32 hexadecimal digits"))
     """The content of a file that the head has written into the folder."""
     has_secrets: bool = field(flag)
-    """Whether the folder holds secret variables of the job."""
+    """True if the folder holds secret variables of the job."""
 
 
 class Look(Request, kind="look"):
@@ -306,9 +306,9 @@ class Stop(OfJob, kind="stop"):
     ANSWER = answers.Stopped
     SWEEPS = True
     peer: bool = field(flag, default=False)
-    """Whether the reason is the failure of another node's part, and not a user's command."""
+    """True if the reason is the failure of another node's part, and not a user's command."""
     lease: bool = field(flag, default=False)
-    """Whether the reason is the end of the lease."""
+    """True if the reason is the end of the lease."""
 
 
 class Logs(OfJob, kind="logs"):

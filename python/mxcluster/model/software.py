@@ -132,7 +132,7 @@ class NeededDriver(Record):
     least: str = field(names.version)
     """The oldest driver for this CUDA."""
     installable: bool = field(flag)
-    """Whether mxcluster installs drivers on this system."""
+    """True if mxcluster installs drivers on this system."""
 
 
 class Choice(Record, strict=True):
@@ -143,7 +143,7 @@ class Choice(Record, strict=True):
     mxnet_version: str = field(text)
     mxnet_build: str = field(one_of("openblas", "mkl"))
     gpu_required: bool = field(flag)
-    """Whether a node without a GPU is refused."""
+    """True if a node without a GPU is refused."""
     cuda_source: str = field(text)
     """The way to install CUDA, "" for the first way of the system."""
     cudnn_version: str = field(text)
@@ -174,7 +174,7 @@ class Machine(Record):
     """The version of the loaded driver."""
     driver_installed: Optional[str] = field(_none_or(names.version))
     own_system: bool = field(flag)
-    """Whether mxcluster may install system packages."""
+    """True if mxcluster may install system packages."""
     missing: Sequence[str] = field(each(names.library))
     """The required libraries and programs that the node lacks."""
 

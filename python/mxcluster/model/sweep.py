@@ -211,7 +211,7 @@ class JobRecord(Record):
     late_steps: Optional[int] = field(optional(whole()), default=None)
     """The largest number of late steps of a worker, with emulated slowness only."""
     late: Optional[bool] = field(optional(flag), default=None)
-    """Whether the machines were slower than planned."""
+    """True if the machines were slower than planned."""
 
 
 class BenchmarkFigures(Record):

@@ -15,8 +15,6 @@ OF_ANSIBLE = (
     "add_group add_host ansible_facts changed deprecations diff exception failed invocation msg rc "
     "results skipped unreachable warnings"
 ).split()
-HOLDS_NOTHING = {"ports": {}, "gpus": {}}
-PATHS = {"python": "/p", "jobs_dir": "/jobs"}
 RUNNING = statuses.status({"processes": []}).encode()
 DONE = statuses.status({"processes": [], "state": "ended", "reason": "done"}).encode()
 
@@ -32,13 +30,21 @@ def request(command, **fields):
         ("wait", {"status": DONE, "progress": {}}, {"changed": False, "ended": True}),
         ("stop", {"ran": True, "status": None}, {"changed": True}),
         ("stop", {"ran": False, "status": None}, {"changed": False}),
-        ("look", {"problems": [], "held": HOLDS_NOTHING, "fits": True}, {"changed": False}),
+        (
+            "look",
+            {"problems": [], "held": {"ports": {}, "gpus": {}}, "fits": True},
+            {"changed": False},
+        ),
         (
             "jobs",
             {"jobs": [{"job": "one", "state": "prepared"}], "cleared": []},
-            {"has": True, "paths": PATHS, "changed": False},
+            {"has": True, "paths": {"python": "/p", "jobs_dir": "/jobs"}, "changed": False},
         ),
-        ("jobs", {"jobs": [], "cleared": ["old"]}, {"has": False, "paths": PATHS, "changed": True}),
+        (
+            "jobs",
+            {"jobs": [], "cleared": ["old"]},
+            {"has": False, "paths": {"python": "/p", "jobs_dir": "/jobs"}, "changed": True},
+        ),
     ],
 )
 def test_the_result_is_the_answers_last_line(command, answer, of_task):
@@ -69,24 +75,39 @@ def test_check_mode_reports_that_the_command_did_not_run(command, result):
     "code, out, err, message",
     [
         (1, '{"error": "an agent runs, pid 7"}\n', "noise", "an agent runs, pid 7"),
-        (1, "", "Traceback\nNo module named mxcluster\n", "The last output:\nTraceback\nNo module"),
+        (
+            1,
+            "",
+            "Traceback\n/p: No module named mxcluster\n",
+            "/p -I -m mxcluster.entry (start) ended with status 1 and without an answer: the "
+            "node may have another version of mxcluster; run "
+            "provision.yml (running jobs go on). The last output:\nTraceback\n"
+            "/p: No module named mxcluster",
+        ),
         (
             0,
             "[1]\n",
             "",
-            "/p -I -m mxcluster.entry (start) ended with status 0 and without an answer",
+            "/p -I -m mxcluster.entry (start) ended with status 0 and without an answer: correct "
+            "the error on the node, and run the playbook again. The last output:\n[1]",
         ),
         (
             127,
             "",
             "sh: /p: not found",
-            "cannot run /p on this node (sh: /p: not found): run",
+            "cannot run /p on this node (sh: /p: not found): run provision.yml",
         ),
-        (127, "", "sh: sudo: not found", "(sh: sudo: not found): correct the error on the node"),
+        (
+            127,
+            "",
+            "sh: sudo: not found",
+            "cannot run /p on this node (sh: sudo: not found): correct the error on the node, and "
+            "run the playbook again",
+        ),
     ],
 )
 def test_an_error_becomes_a_clean_message(code, out, err, message):
     with pytest.raises(MxclusterError) as caught:
         output = Output(rc=code, stdout=out, stderr=err)
         node_program.result("/p", request("start"), "node1", output)
-    assert message in str(caught.value)
+    assert str(caught.value) == message

@@ -8,7 +8,7 @@ import pytest
 from mxcluster.cluster import version_table, versions
 from mxcluster.errors import BadInput
 from mxcluster.model.node_record import Cuda
-from mxcluster.model.software import Choice, File, Machine, NeededDriver
+from mxcluster.model.software import Choice, File, LibraryFile, Machine, NeededDriver
 
 TABLE = version_table.table()
 CHOICE = {
@@ -36,10 +36,6 @@ NODE = {
     "family": "RedHat",
     "missing": [],
 }
-
-
-DEBIAN = {"system": "Debian", "system_version": "12.5"}
-SLACKWARE = {"system": "Slackware", "system_version": "15.0"}
 
 
 def decide(node=None, **choice):
@@ -129,10 +125,15 @@ def test_the_reference_cluster():
     assert decided.cuda.packages.libraries["cuda-cublas-9-2"] == "9.2.148.1"
     assert decided.cudnn.version == "7.6.5.32"
     assert decided.driver == NeededDriver(branch=470, cuda="9.2", least="396.37", installable=True)
-    found = {"version": "9.2", "release": "9.2.148", "driver": "396.37", "cudnn": "7.6.5.32"}
-    found.update(folder="/usr/local/cuda-9.2", gpus=2)
-    found["sass"] = ["3.0", "3.5", "5.0", "5.2", "6.0", "6.1", "7.0"]
-    assert decided.installed == Cuda(**found)
+    assert decided.installed == Cuda(
+        folder="/usr/local/cuda-9.2",
+        version="9.2",
+        release="9.2.148",
+        driver="396.37",
+        cudnn="7.6.5.32",
+        sass=["3.0", "3.5", "5.0", "5.2", "6.0", "6.1", "7.0"],
+        gpus=2,
+    )
 
 
 @pytest.mark.parametrize(
@@ -158,14 +159,39 @@ def test_a_node_without_a_gpu_gets_the_cpu_wheel():
 @pytest.mark.parametrize(
     "node, choice, says",
     [
-        ({}, {"cuda_version": "9.3"}, "mxcluster's table has no CUDA 9.3 (did you mean '9.2'"),
-        ({"python": "2.7"}, {"mxnet_version": "1.7.0"}, "Python 2.7 is too old for mxcluster's n"),
-        ({"gpus": [AMPERE]}, {}, '7.0: set mxnet_version: "1.8.0" and cuda_version: "11.0"; or '),
-        (DEBIAN, {"mxnet_version": "1.5.1"}, "the node has GPUs and no driver, but the import of"),
-        ({"gpus": []}, {"gpu_required": True}, "no NVIDIA GPU on its PCI bus, but gpu_required"),
-        (SLACKWARE, {}, "cannot install system packages on Slackware 15.0, only on CentOS 7"),
         (
-            DEBIAN,
+            {},
+            {"cuda_version": "9.3"},
+            "mxcluster's table has no CUDA 9.3 (did you mean '9.2'",
+        ),
+        (
+            {"python": "2.7"},
+            {"mxnet_version": "1.7.0"},
+            "Python 2.7 is too old for mxcluster's nodes: install Python 3.6",
+        ),
+        (
+            {"gpus": [AMPERE]},
+            {},
+            '7.0: set mxnet_version: "1.8.0" and cuda_version: "11.0"; or remove the GPU',
+        ),
+        (
+            {"system": "Debian", "system_version": "12.5"},
+            {"mxnet_version": "1.5.1"},
+            "the node has GPUs and no driver, but the import of MXNet 1.5.1 for CUDA 9.2 needs a "
+            'driver: set mxnet_version: "1.3.1"; or install driver 396.37 or newer; or set',
+        ),
+        (
+            {"gpus": []},
+            {"gpu_required": True},
+            "no NVIDIA GPU on its PCI bus, but gpu_required is set",
+        ),
+        (
+            {"system": "Slackware", "system_version": "15.0"},
+            {},
+            "mxcluster cannot install system packages on Slackware 15.0, only on CentOS 7",
+        ),
+        (
+            {"system": "Debian", "system_version": "12.5"},
             {"mxnet_version": "1.3.1", "cuda_source": "local_rpm"},
             "cuda_source=local_rpm is impossible on Debian 12: set cuda_source to runfile",
         ),
@@ -184,18 +210,24 @@ def test_a_driver_serves_every_gpu_of_a_node():
 
 
 def test_without_root_the_user_provides_the_system():
-    own = dict(SLACKWARE, own_system=False, python="3.6")
+    own = {"own_system": False, "system": "Slackware", "system_version": "15.0", "python": "3.6"}
     assert decide(own).cuda.source == "none"
-    # A driver that shows no GPU later is reported in any case.
-    assert decide(own).installed is None and decide(own).gpus == 2
+    assert (
+        decide(own).installed is None and decide(own).gpus == 2
+    )  # a driver that shows no GPU later is reported in any case
     assert decide(dict(own, gpus=[])).target == "cpu"
 
 
 def test_new_versions_of_mxnet_get_nccl():
     assert decide().nccl is None
     decided = decide(mxnet_version="1.9.1", cuda_version="10.2")
-    url = "https://mirror.example/nvidia/redist/nccl/v2.11/nccl_2.11.4-1+cuda10.2_x86_64.txz"
-    assert (decided.nccl.url, decided.nccl.version) == (url, "2.11.4")
+    name = "nccl_2.11.4-1+cuda10.2_x86_64.txz"
+    assert decided.nccl == LibraryFile(
+        url="https://mirror.example/nvidia/redist/nccl/v2.11/" + name,
+        name=name,
+        sha256="d2f59b9385cb2026d9a8d4dee607f9aa93356761257fd57487f81de8563c8da1",
+        version="2.11.4",
+    )
     assert decided.installed.nccl == "2.11.4" and decided.cudnn.version == "8.2.4.15"
 
 
@@ -228,16 +260,18 @@ def test_a_driver_of_the_node_may_be_missing_where_a_role_installs_it():
 def test_a_system_without_a_way_to_install_cuda_is_refused(monkeypatch):
     """An empty list of ways ended with an IndexError."""
     monkeypatch.setitem(TABLE.systems, "Debian 12", version_table.System(cuda=[], python="3.6"))
-    node = DEBIAN
+    node = {"system": "Debian", "system_version": "12"}
     assert refusal(node).startswith("mxcluster cannot install CUDA on Debian 12: set cuda_version")
     assert decide(dict(node, gpus=[])).target == "cpu"
 
 
 def test_mirror_urls_and_file_names():
     cuda = decide().cuda
-    name = "cuda-repo-rhel7-9-2-148-local-patch-1-1.0-1.x86_64"
-    url = "https://mirror.example/nvidia/cuda/9.2/Prod2/patches/1/" + name
-    assert cuda.rpm[1] == File(url=url, name=name + ".rpm", sha256="")
+    assert cuda.rpm[1] == File(
+        url="https://mirror.example/nvidia/cuda/9.2/Prod2/patches/1/cuda-repo-rhel7-9-2-148-local-patch-1-1.0-1.x86_64",
+        name="cuda-repo-rhel7-9-2-148-local-patch-1-1.0-1.x86_64.rpm",
+        sha256="",
+    )
     old = decide({"gpus": [KEPLER]}, cuda_version="8.0").cuda
     assert old.rpm[0].name == "cuda-repo-rhel7-8-0-local-ga2-8.0.61-1.x86_64.rpm"
     assert decide().cudnn.url.startswith("https://mirror.example/nvidia/redist/cudnn/v7.6.5/")
@@ -263,9 +297,15 @@ BARE = {
 @pytest.mark.parametrize(
     "changes, words",
     [
-        ({"python": None, "missing": []}, "lacks python3. On the node, run 'apt-get install -y p"),
+        (
+            {"python": None, "missing": []},
+            "lacks python3. On the node, run 'apt-get install -y python3' as root",
+        ),
         ({"family": "RedHat"}, "'yum install -y iproute libgomp libquadmath'"),
-        ({"family": "Archlinux"}, "libquadmath.so.0. On the node, install the missing programs"),
+        (
+            {"family": "Archlinux"},
+            "lacks ip, libgomp.so.1, libquadmath.so.0. On the node, install the missing programs",
+        ),
     ],
 )
 def test_all_missing_system_packages_are_named_at_once(changes, words):
@@ -274,8 +314,11 @@ def test_all_missing_system_packages_are_named_at_once(changes, words):
 
 
 def test_packages_that_mxcluster_installs_are_not_requested():
-    node = dict(BARE, own_system=True, missing=["libgomp.so.1"])
-    assert decide(node, mxnet_version="1.9.1", cuda_version="").target == "cpu"
+    assert decide(
+        dict(BARE, own_system=True, missing=["libgomp.so.1"]),
+        mxnet_version="1.9.1",
+        cuda_version="",
+    )
 
 
 @pytest.mark.parametrize(
@@ -283,6 +326,7 @@ def test_packages_that_mxcluster_installs_are_not_requested():
     [
         ("10.1", ["libcublas10 10.2.2.89"], "10.2"),
         ("10.2", ["libcublas10 10.2.1.243", "libcublas-devel 10.2.1.243"], "10.1"),
+        ("10.2", ["libcublas10 10.1.0.105"], "10.1"),  # of an earlier release of CUDA 10.1
         ("10.1", ["libcublas10 10.2.1.243"], ""),
         ("10.2", ["libcublas-11-2 11.4.1.1043"], ""),
         ("10.2", [], ""),
@@ -297,7 +341,10 @@ def test_cublas_of_another_cuda_is_refused(cuda, rpms, other):
 @pytest.mark.parametrize(
     "wrong, words",
     [
-        ({"nvidia_keys": [{"name": "x"}]}, r"nvidia_keys\[0\]=.* is not an object with url, fi"),
+        (
+            {"nvidia_keys": [{"name": "x"}]},
+            r"nvidia_keys\[0\]=.* is not an object with url, fingerprint",
+        ),
         ({"nvidia_sha256": {"cuda.rpm": "zz"}}, "nvidia_sha256.cuda.rpm='zz' is not a sha256"),
         ({"nvidia_mirror": "not a url"}, "nvidia_mirror='not a url' is not a URL"),
     ],

@@ -35,8 +35,13 @@ def look(tmp_path, monkeypatch):
         monkeypatch.setattr(plugin, "load_extra_vars", lambda loader: dict(extra))
         monkeypatch.setattr(plugin.context, "CLIARGS", {"args": [str(PROJECT / playbook)]})
         hostvars = HostVars(inventory=hosts, variable_manager=variables, loader=loader)
-        arguments = {"command": "controller", "groups": list(groups), "paths": list(paths)}
-        arguments.update(known_hosts=str(tmp_path / "state" / "known_hosts"), name="mine")
+        arguments = {
+            "command": "controller",
+            "groups": list(groups),
+            "paths": list(paths),
+            "known_hosts": str(tmp_path / "state" / "known_hosts"),
+            "name": "mine",
+        }
         task = mock.Mock(async_val=0, check_mode=False, args=arguments)
         of_the_host = variables.get_vars(host=hosts.get_host("node1"))
         templar = Templar(loader, variables=of_the_host)
@@ -56,8 +61,13 @@ def refuses(result, *words):
 @pytest.mark.parametrize(
     "playbook, given, words",
     [
-        ("train.yml", {"attach": "j", "lr": 0.1}, "-e lr is not allowed beside -e attach=<job>"),
+        (
+            "train.yml",
+            {"attach": "j", "lr": 0.1},
+            "-e lr is not allowed beside -e attach=<job>",
+        ),
         ("train.yml", {"attach": "{{ nix }}"}, "'nix' is undefined"),
+        ("profile.yml", {"apply": "maybe"}, "apply='maybe' is refused: it must be true or false"),
     ],
 )
 def test_an_unused_variable_is_refused(look, playbook, given, words):
@@ -69,8 +79,14 @@ def test_a_used_variable_is_accepted(look):
 
     A site's own playbook accepts all names.
     """
-    given = {"ansible_mine": 1, "lr": 0.2, "site_name": "y", "site_secret": "z"}
-    assert look(train_job_kv="local", **given) == {"changed": False, "notes": []}
+    given = {
+        "ansible_mine": 1,
+        "lr": 0.2,
+        "train_job_kv": "local",
+        "site_name": "y",
+        "site_secret": "z",
+    }
+    assert look(**given) == {"changed": False, "notes": []}
     assert look("profile.yml", apply="{{ site_name }}", site_name="yes")["notes"] == []
     assert look(attach="j", runs_dir="/runs", ansible_user="me") == {"changed": False, "notes": []}
     assert look("tests/unit/plugins/site.yml", whatever=1) == {"changed": False, "notes": []}
@@ -97,6 +113,10 @@ def test_an_unknown_command_is_refused_with_the_known_ones():
         (
             ("2.15.13", "3.11.2", "Linux", "x86_64", []),
             "This is ansible-core 2.15.13; mxcluster needs 2.16 or newer. Run `make venv`",
+        ),
+        (
+            ("2.16.19", "3.11.2", "Linux", "x86_64", ["mxcluster", "sklearn"]),
+            "cannot import mxcluster, sklearn. Run `make venv`",
         ),
     ],
 )
@@ -146,10 +166,14 @@ def test_a_host_key_of_the_inventory_is_stored_until_its_removal(look, tmp_path)
     assert known.read_text() == block and not look(inventory=keys)["changed"]
     known.write_text(block + block.replace("mine", "theirs"))
     assert not look(inventory=keys)["changed"], "another inventory has written its block since"
-    others = "other ssh-rsa BBBB\n" + block.replace("mine", "theirs")
-    known.write_text(others + block.replace("AAAA", "CCCC"))
-    assert look(inventory=keys)["changed"] and known.read_text() == others + block
-    assert look()["changed"] and known.read_text() == others
+    known.write_text(
+        "other ssh-rsa BBBB\n" + block.replace("mine", "theirs") + block.replace("AAAA", "CCCC")
+    )
+    assert look(inventory=keys)["changed"]
+    assert known.read_text() == "other ssh-rsa BBBB\n" + block.replace("mine", "theirs") + block
+    assert look()["changed"] and known.read_text() == "other ssh-rsa BBBB\n" + block.replace(
+        "mine", "theirs"
+    )
     assert [path.name for path in known.parent.iterdir()] == ["known_hosts"]
 
 
@@ -169,20 +193,23 @@ def test_an_invalid_value_of_a_roles_variable_is_refused(look, inventory, words)
     assert refuses(result, words, "(on node1)") if words else not result.get("failed")
 
 
+@pytest.mark.parametrize("name", ["ssh_mesh_mode", "mxnet_packages"])
 @pytest.mark.parametrize(
     "value, words",
     [
         ("'{{ nix }}'", "nix"),
         ("['{{ nix }}']", "nix"),
         ("'{{ site_name.engine }}'", "engine"),
+        ("'{{ nix | default(omit) }}'", None),
         ("'{{ site_name }}'", None),
+        ("'{{ other }}', other: '{{ ansible_facts.distribution }}'", None),
+        ("'{{ hostvars.node9.x }}'", None),
         ("'{{ verify_min_disk_mb }}'", None),
         ('\'{{ lookup("ansible.builtin.file", "/none") }}\'', None),
     ],
 )
-def test_a_template_with_an_undefined_variable_is_refused(look, value, words):
+def test_a_template_with_an_undefined_variable_is_refused(look, name, value, words):
     """Some roles read variables of others with `default`, which would hide the fault."""
-    name = "mxnet_packages"
     result = look(inventory=", %s: %s" % (name, value))
     undefined = "%s (on node1) is refused, because its template uses an undefined variable (" % name
     if words:

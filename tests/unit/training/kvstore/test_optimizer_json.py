@@ -4,13 +4,16 @@ The tests run without MXNet: a class of this file replaces an optimizer.
 """
 
 import base64
+import builtins
 import collections
 import copyreg
 import fractions
+import functools
 import json
 import math
 import os
 import pickle
+import subprocess
 import sys
 import threading
 
@@ -110,8 +113,11 @@ def test_plain_attributes_arrive():
     assert there.array.dtype == there.dtype == there.type == np.float32
     assert there.classes == [dict, Sgd] and there.bounds == (math.inf, -math.inf)
     assert list(there.ordered.items()) == [("b", 1), ("a", 2)]
-    assert there.default == {(1, None): [2]} and there.default[9] == []
-    assert repr(there.inner.lr) == "(-0+1j)"
+    assert (
+        there.default == {(1, None): [2]}
+        and there.default[9] == []
+        and repr(there.inner.lr) == "(-0+1j)"
+    )
     assert math.isnan(sent(made(rate=math.nan)).rate)
 
 
@@ -132,35 +138,59 @@ def test_arrays_are_separate_copies():
 
 
 FILE = "a-file-that-must-not-be"
-UNWRITTEN = {
+FORBIDDEN = {
     "os.system": Reduced(os.system, ("touch " + FILE,)),
+    "eval": Reduced(eval, ("open(%r, 'w')" % FILE,)),
+    "exec": Reduced(exec, ("open(%r, 'w')" % FILE,)),
+    "open": Reduced(open, (FILE, "w")),
+    "getattr": Reduced(getattr, (made(), "update")),
+    "import": Reduced(builtins.__import__, ("os",)),
+    "type": Reduced(type, ("Optimizer", (), {})),
+    "partial": Reduced(functools.partial, (os.system, "touch " + FILE)),
+    "partial of what is listed": Reduced(functools.partial, (set,)),
+    "Popen": Reduced(subprocess.Popen, (["touch", FILE],)),
+    "pickle.loads": Reduced(pickle.loads, (b"cos\nsystem\n(S'touch %s'\ntR." % FILE.encode(),)),
+    "a class of no list": fractions.Fraction(1, 2),
     "a listed class, called": Reduced(Sgd, ()),
+    "a plain class that is listed as a value": Reduced(dict, ()),
+    "numpy's loader": Reduced(np.load, (FILE,)),
+    "numpy objects": np.array([made()], dtype=object),
+    "numpy object scalar": Reduced(
+        np.float64(1).__reduce__()[0], (np.dtype("O"), b"cos\nsystem\n.")
+    ),
+    "numpy structured dtype": np.zeros(1, dtype=[("a", "f4")]),
+    "numpy dtype of objects": np.dtype("O"),
+    "numpy dtype by another name": Reduced(np.dtype, ("O8",)),
+    "numpy bytes": np.zeros(1, dtype="S4"),
+    "a memory map": Reduced(np.memmap, (FILE,)),
+    "defaultdict of what is not data": Reduced(collections.defaultdict, (os.getcwd,)),
     "attributes of a class": Reduced(
         copyreg._reconstructor, (Sgd, object, None), (None, {"__class__": dict})
     ),
     "a list made of a class": Reduced(copyreg._reconstructor, (Sgd, list, [])),
-    "a class of no list": fractions.Fraction(1, 2),
-    "numpy objects": np.array([made()], dtype=object),
-    "numpy structured dtype": np.zeros(1, dtype=[("a", "f4")]),
-    "numpy dtype of objects": np.dtype("O"),
-    "numpy bytes": np.zeros(1, dtype="S4"),
-    "a function": os.getcwd,
-    "a module": os,
-    "a lock": threading.Lock(),
-    "a generator": iter([]),
-    "a class of no list, as a value": Reduced,
-    "a subclass of a container": collections.Counter("a"),
-    "a subclass of an array": np.zeros(2).view(np.matrix),
-    "numpy's time": np.datetime64("2020-01-01"),
-    "numpy's wide number": np.zeros(1, dtype=np.longdouble),
-    "defaultdict of a function": collections.defaultdict(os.getcwd),
-    "an object as a key": {made(): 1},
-    "a nested key": {((1,),): 1},
-    "a protocol's name": made(__class_getitem__=1),
-    "a method's name": made(update=1),
-    "501 digits": 10**500,
-    "5001 digits": 10**5000,
 }
+UNWRITTEN = dict(
+    FORBIDDEN,
+    **{
+        "a function": os.getcwd,
+        "a lambda": lambda: 1,
+        "a module": os,
+        "a lock": threading.Lock(),
+        "a generator": iter([]),
+        "a class of no list, as a value": Reduced,
+        "a subclass of a container": collections.Counter("a"),
+        "a subclass of an array": np.zeros(2).view(np.matrix),
+        "numpy's time": np.datetime64("2020-01-01"),
+        "numpy's wide number": np.zeros(1, dtype=np.longdouble),
+        "defaultdict of a function": collections.defaultdict(os.getcwd),
+        "an object as a key": {made(): 1},
+        "a nested key": {((1,),): 1},
+        "a protocol's name": made(__class_getitem__=1),
+        "a method's name": made(update=1),
+        "501 digits": 10**500,
+        "5001 digits": 10**5000,
+    },
+)
 
 
 @pytest.mark.parametrize("name", sorted(UNWRITTEN))
@@ -182,16 +212,28 @@ def test_deep_values_are_refused():
             read(brackets)
 
 
-HANDWRITTEN = [b"cos\nsystem\n(S'x'\ntR.", b"(V%s\nios\nsystem\n." % FILE.encode(), b"I1\n.", b"N."]
+HANDWRITTEN = [
+    b"\x80\x04\x8c\x0aoptimizers\x8c\x0cpickle.loads\x93.",  # STACK_GLOBAL, a dotted name
+    b"coptimizers\npickle.loads\n.",
+    b"coptimizers\nSgd.update\n.",
+    b"cos\nsystem\n(S'x'\ntR.",
+    b"(V%s\nios\nsystem\n." % FILE.encode(),
+    b"ccopy_reg\n_reconstructor\n(coptimizers\nSgd\nc__builtin__\nobject\nNtR(dV__setstate__\n"
+    b"coptimizers\nSgd\nsb(db.",
+    b"c_codecs\nencode\n(Vx\nVpunycode\ntR.",
+    b"coptimizers\nSgd\n(tR.",
+    b"I1\n.",
+    b"N.",
+    b"(lp0\n.",
+]
 
 
 @pytest.mark.parametrize("protocol", range(5))
 def test_a_pickle_is_refused(protocol, tmp_path, monkeypatch):
     """No pickle is valid JSON, whether hostile or of an optimizer."""
     monkeypatch.chdir(tmp_path)
-    hostile = made(hidden=[Reduced(os.system, ("touch " + FILE,))])
-    pickles = [pickle.dumps(one, protocol) for one in (hostile, made(lr=0.1))]
-    for data in pickles + HANDWRITTEN:
+    pickles = [pickle.dumps(made(hidden=[one]), protocol) for one in FORBIDDEN.values()]
+    for data in pickles + HANDWRITTEN + [pickle.dumps(made(lr=0.1), protocol)]:
         with pytest.raises(Forbidden, match=r"not the JSON of an optimizer .*set_optimizer\(\)"):
             read(data.decode("utf-8", "replace"))
     assert list(tmp_path.iterdir()) == []
@@ -268,14 +310,18 @@ class OfDict(dict):
         (array_of([2], b"1234"), "4 bytes, which do not fit the shape"),
         (array_of([0, 2**62], b""), "0 bytes, which do not fit the shape"),
         (array_of([1] * 33, b"1234"), "shape=.* is not a list of at most 32 items"),
+        (array_of([1], b"1234" * 2, "O"), "dtype='O' is not one of bool"),
+        (array_of([1], b"1234", "object"), "dtype='object' is not one of bool"),
         (array_of([1], b"1234", ["f4"]), "dtype=.* is not one of bool"),
         ({"array": {"dtype": "float32", "shape": [1], "data": "AA_="}}, "is not base64"),
         ({"array": {"dtype": "float32", "shape": [1], "data": "AAA"}}, "padding"),
         ({"array": {}}, "an object with dtype, shape, data"),
         ({"dtype": "O"}, "is not one of bool"),
         ({"float": SPY}, "is not a string"),
+        ({"complex": [SPY, 2.0]}, "is not a string"),
         ({"bytes": "\u00fc"}, "is not base64"),
         (spy(__array_interface__={"dict": []}), "attribute '__array_interface__'"),
+        (spy(_as_parameter_=1), "attribute '_as_parameter_'"),
         (spy(__class__={"class": "optimizers:Sgd"}), "attribute '__class__'"),
         (spy(rate=1), "attribute 'rate' is a method or property of the class Spy"),
         (spy(update=1), "attribute 'update' is a method or property of the class Spy"),
@@ -284,6 +330,9 @@ class OfDict(dict):
         ({"object": ["optimizers:Spy", {}], "same": 0}, "too many values"),
         ({"object": [["optimizers:Spy"], {}]}, "is not a string"),
         ({"object": ["optimizers:Sgd.update", {}]}, "optimizers:Sgd.update, which servers do not"),
+        ({"object": ["optimizers:pickle", {}]}, "optimizers:pickle, which servers do not"),
+        ({"object": ["os:system", {}]}, "os:system, which servers do not accept"),
+        ({"object": ["builtins:dict", {}]}, "builtins:dict, which servers do not accept"),
         ({"object": ["numpy:ndarray", {}]}, "numpy:ndarray, which servers do not accept"),
         ({"object": ["optimizers:Reducing", {}]}, "class without __reduce__"),
         ({"object": ["optimizers:Slotted", {}]}, "class without __reduce__.. and __slots__"),
@@ -292,15 +341,20 @@ class OfDict(dict):
         ({"call": ["os:system", "x"]}, "the tag 'call' is unknown"),
         ({}, "not the JSON of an optimizer"),
         ({"same": 0}, "is not a whole number"),
+        ([{"same": -1}], "is not a whole number"),
         ({"dict": [[SPY, 1]]}, "a Spy as a key"),
+        ({"dict": [[[], 1]]}, "a list as a key"),
         ({"dict": [[1]]}, "list of 2"),
         ({"dict": {"a": 1}}, "a list is required"),
         ({"dict": [[{"tuple": [{"tuple": []}]}, 1]]}, "a tuple as a key"),
         ({"set": [SPY]}, "a Spy as a key"),
+        ({"set": SPY}, "a list is required"),
         ({"defaultdict": [SPY, []]}, "use one of None, list, dict, set, int, float"),
+        ({"defaultdict": [{"class": "builtins:bytes"}, []]}, "use one of None, list, dict"),
         ({"defaultdict": [{"class": "optimizers:Spy"}, []]}, "use one of None, list, dict"),
         ("9" * 501, "a number has 501 digits"),
         ("[NaN]", "not the JSON of an optimizer"),
+        ("", "not the JSON of an optimizer"),
     ],
 )
 def test_hostile_json_is_refused(form, words):
