@@ -18,6 +18,7 @@ ip iproute2
 nft nftables
 iptables-legacy iptables
 gcc gcc
+chromium chromium
 END
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 # Libraries of MXNet's wheel, and the headers of gcc.

@@ -20,12 +20,15 @@ from mxcluster.model.knob import (
 from mxcluster.model.record import Record
 from mxcluster.model.written import free, switch
 
+RUNS = "runs.yml"
+
 
 class PlaybookKnobs(Record):
     """The knobs that belong to a playbook, not to a role."""
 
     attach: str = knob(free("the id of a started job"), "", playbooks=(TRAIN,))
     apply: bool = knob(switch, False, playbooks=(PROFILE,))
+    find: str = knob(free("words that each row contains"), "", playbooks=(RUNS,))
 
 
 # The short names of each role's knobs. In the inventory the role's name comes first: train_job_kv,
@@ -42,7 +45,12 @@ PLAYBOOKS: Dict[str, Sequence[str]] = {
     for playbook in (PROVISION, VERIFY, TRAIN, MPI, PROFILE, BENCHMARK, COMPARE)
 }
 PLAYBOOKS.update(
-    {"status.yml": ("json",), "logs.yml": ("job", "lines"), "stop.yml": ("job", "all")}
+    {
+        "status.yml": ("json",),
+        "logs.yml": ("job", "lines"),
+        "stop.yml": ("job", "all"),
+        RUNS: ("find", "lines", "runs_dir"),
+    }
 )
 # The knobs that train.yml reads if attach is given, because the job already has a plan. `without`
 # names nodes whose copy of the plan does not count.
