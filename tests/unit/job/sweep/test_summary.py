@@ -37,7 +37,7 @@ def test_an_efficiency_far_above_1_has_a_remark():
     [remark] = summary.too_efficient(spec, found)
     assert "(002) is no gain: the job with 1 worker, which it is measured against" in remark
     assert "note      " + remark in summary.text(spec, found, "runs/mine")
-    assert remark in report.render(spec, found, b"")
+    assert remark in report.render(spec, found)
     assert summary.too_efficient(*benchmark([100, 210, 320])) == []
     assert summary.too_efficient(*benchmark([0, 180, 0])) == []
     assert summary.too_efficient(compared(), {}) == []
@@ -96,7 +96,7 @@ def test_jobs_with_late_steps_are_named(tmp_path):
             found[name] = found[name].replaced(late=True)
         text = "these jobs had late steps: mine-%s, mine-%s; run them again with" % tuple(names)
         assert "late      " + text in "\n".join(summary.text(spec, found, "runs/mine"))
-        assert text in report.render(spec, found, b"")
+        assert text in report.render(spec, found)
 
 
 def comparison(seeds=3, bsp=(10.0, 12.0, 11.0), asp=(5.0, None, 6.0)):
