@@ -21,6 +21,7 @@ from mxcluster.job.report import (
     archive,
     checkpoint_arrivals,
     files,
+    history,
     node_ends,
     profile,
     series,
@@ -46,8 +47,7 @@ def assemble(
 ) -> Verdict:
     """Make the run folder of a job from the files of its nodes, and return the verdict.
 
-    The function also adds the run to the history, index.html beside the run folder. A second call
-    with the same arguments gives the same result.
+    The run also enters the history. A second call with the same arguments gives the same result.
 
     Args:
         run_dir: the run folder.
@@ -59,8 +59,6 @@ def assemble(
             in `ends` counts.
         engine: as in `verdict.compute`.
     """
-    from mxcluster.job.report import history
-
     os.makedirs(run_dir, exist_ok=True)
     if plan is not None:
         files.write_json(os.path.join(run_dir, "plan.json"), plan)
@@ -96,8 +94,7 @@ def assemble(
         files.write_json(os.path.join(run_dir, profile.FILE), found_profile)
         verdict = verdict.replaced(proposal=profile.lines(found_profile))
     files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
-    begin = min((event.time for event in events), default=None)
-    history.add(run_dir, plan, verdict, begin)
+    history.add(run_dir, plan, verdict, events)
     write(run_dir, cache_dir)
     return verdict
 
@@ -154,7 +151,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
 
     Raises BadInput if `run_dir` holds no run.
     """
-    from mxcluster.job.report import curves, exports, figures, history, job_figures, page
+    from mxcluster.job.report import curves, exports, figures, job_figures, page
 
     plan = files.read_plan(run_dir)
     verdict = files.read_verdict(run_dir)
@@ -181,7 +178,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
         os.remove(picture)  # An earlier attempt drew this picture.
     shown = job_figures.of_job(data, plan, verdict)
     replace(os.path.join(run_dir, CURVES), figures.call(plan.job, shown))
-    exports.write_csv(os.path.join(run_dir, exports.CSV), [line.content for line in lines])
+    exports.write_csv(os.path.join(run_dir, exports.CSV), lines)
     exports.write_tensorboard(os.path.join(run_dir, exports.TENSORBOARD), data)
     beside = [name for name in page.FILES if os.path.exists(os.path.join(run_dir, name))]
     replace(html, page.render(data, plan, verdict, shown, files.logs(run_dir, plan), beside))

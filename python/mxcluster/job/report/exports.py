@@ -5,8 +5,9 @@ import io
 import json
 import os
 import shutil
-from typing import Dict, Iterable, Mapping
+from typing import Dict, Iterable
 
+from mxcluster.events import Line
 from mxcluster.file_io import replace
 from mxcluster.job.report.series import CURVES, Run
 from mxcluster.model.events import Latest
@@ -17,14 +18,14 @@ _FIRST = ("time", "event", "role", "index", "host")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
-def write_csv(path: str, contents: Iterable[Mapping[str, object]]) -> None:
+def write_csv(path: str, lines: Iterable[Line]) -> None:
     """Write events as a table with a column for each field, and a row for each event.
 
     A list or an object is JSON in its cell.
 
-    Args: `contents` the JSON of the events, in their order.
+    Args: `lines` the events in their order.
     """
-    rows = list(contents)
+    rows = [line.content for line in lines]
     fields = {name: None for row in rows for name in row}
     columns = [*_FIRST, *(name for name in fields if name not in _FIRST)]
     output = io.StringIO()

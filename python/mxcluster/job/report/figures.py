@@ -12,7 +12,7 @@ import importlib.util
 import json
 import math
 import os
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from mxcluster.errors import BadInput
 
@@ -94,11 +94,8 @@ class Figures(NamedTuple):
 
 def text(figures: Figures) -> str:
     """Return the JSON of `figures` for a script element, in which `<` cannot end the element."""
-    content = {
-        "members": [member._asdict() for member in figures.members],
-        "figures": [_content(figure) for figure in figures.figures],
-    }
-    return json.dumps(content, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    content = json.dumps(_plain(figures), allow_nan=False, separators=(",", ":"))
+    return content.replace("<", "\\u003c")
 
 
 def call(name: str, figures: Figures) -> str:
@@ -107,29 +104,20 @@ def call(name: str, figures: Figures) -> str:
     return "%s(%s,%s);\n" % (CALL, title, text(figures))
 
 
-def _content(figure: Union[Lines, Bars]) -> Dict[str, object]:
-    found = dict(figure._asdict())
-    if isinstance(figure, Lines):
-        found["lines"] = [_line(line) for line in figure.lines]
-    else:
-        found["bars"] = [dict(bar._asdict(), y=rounded(bar.y)) for bar in figure.bars]
-        found["points"] = [(place, _rounded(value)) for place, value in figure.points]
-    return found
+def _plain(value: object) -> object:
+    """Return `value` as JSON has it: a named tuple as an object, a float with DIGITS digits.
 
-
-def _line(line: Line) -> Dict[str, object]:
-    found = dict(line._asdict(), y=rounded(line.y), low=rounded(line.low), high=rounded(line.high))
-    found["x"] = {axis: rounded(values) for axis, values in line.x.items()}
-    return found
-
-
-def rounded(values: Values) -> List[Optional[float]]:
-    """Return `values` with DIGITS significant digits. A number that JSON lacks becomes None."""
-    return [_rounded(value) for value in values]
-
-
-def _rounded(value: Optional[float]) -> Optional[float]:
-    if value is None or not math.isfinite(value):
+    A number that JSON lacks becomes None.
+    """
+    if isinstance(value, (Figures, Lines, Line, Member, Bars, Bar)):
+        return {name: _plain(one) for name, one in value._asdict().items()}
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if not isinstance(value, float):
+        return value
+    if not math.isfinite(value):
         return None
     short = float("%.*g" % (DIGITS, value))
     return int(short) if short.is_integer() and abs(short) < 1e15 else short

@@ -11,6 +11,7 @@ from mxcluster.job.report import figures, files, page, statuses
 from mxcluster.job.report.style import COLOURS
 from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.lists import aligned, several
+from mxcluster.model.events import Event
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.plan import Plan
 from mxcluster.model.run_summary import FAILED, OK, RunSummary
@@ -71,11 +72,12 @@ def started(run_dir: str, plan: Plan) -> Optional[float]:
     return min(found, default=None)
 
 
-def add(run_dir: str, plan: Plan, verdict: Verdict, begin: Optional[float]) -> None:
+def add(run_dir: str, plan: Plan, verdict: Verdict, events: Iterable[Event]) -> None:
     """Write summary.json of the run in `run_dir`, and the page of all runs beside `run_dir`.
 
-    Args: `begin` the time of the job's first event (unix seconds), None without an event.
+    Args: `events` of the job. Without any, the status of the agents tells the start.
     """
+    begin = min((event.time for event in events), default=None)
     when = started(run_dir, plan) if begin is None else begin
     files.write_json(os.path.join(run_dir, FILE), summary(plan, verdict, when))
     write_page(os.path.dirname(os.path.abspath(run_dir)))

@@ -133,16 +133,24 @@ def render(
         dropped=any(histogram.dropped for histogram in data.histograms.values()),
         sizes=sizes_table(data, plan),
         notes=[_note(event, data.begin or 0.0) for event in data.notes],
-        logs=[
-            (
-                process.name,
-                process.host,
-                logs.get(process.name, []),
-                "nodes/%s/%s.log" % (process.host, process.name),
-            )
-            for process in plan.processes
-        ],
+        logs=log_rows(plan, logs),
     )
+
+
+def log_rows(plan: Plan, logs: Mapping[str, List[str]]) -> List[Tuple[str, str, List[str], str]]:
+    """Return [(process, host, last lines of its log, path of the log), ...].
+
+    Args: `logs` {process name: [last line of the log, ...]}.
+    """
+    return [
+        (
+            process.name,
+            process.host,
+            logs.get(process.name, []),
+            "nodes/%s/%s.log" % (process.host, process.name),
+        )
+        for process in plan.processes
+    ]
 
 
 def knobs_read(plan: Plan) -> List[Tuple[str, object]]:

@@ -7,8 +7,9 @@ import pytest
 from tensorboardX.proto.event_pb2 import Event
 from tensorboardX.record_writer import masked_crc32c  # the records carry this checksum
 
+from mxcluster.events import Line
 from mxcluster.job.report import exports
-from mxcluster.model.events import Batch, Epoch, Latest
+from mxcluster.model.events import Batch, Epoch, Latest, Note
 
 
 def records(path):
@@ -66,7 +67,8 @@ def test_each_event_is_a_row(good_run):
 
 @pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1"])
 def test_a_text_of_a_script_is_no_formula(text, tmp_path):
-    exports.write_csv(str(tmp_path / "events.csv"), [{"event": "note", "text": text, text: 1}])
+    lines = [Line(Note(), {"event": "note", "text": text, text: 1})]
+    exports.write_csv(str(tmp_path / "events.csv"), lines)
     with open(tmp_path / "events.csv", newline="") as stream:
         titles, row = csv.reader(stream)
     assert row[titles.index("text")] == "'" + text and "'" + text in titles
