@@ -2,7 +2,7 @@
 /* Draw the figures of a page with BokehJS. figures.py describes the data. */
 const mxcluster = (() => {
   const AXES = {seconds: "seconds", step: "steps", epoch: "epochs", samples: "samples"};
-  const MOST_IN_HOVER = 12; // with more lines, the hover shows the nearest line only
+  const FEW = 12; // members with wide lines
   const state = {axis: "", span: 0, log: false, hidden: new Set(), plots: [], lines: []};
   let data, root;
 
@@ -58,7 +58,8 @@ const mxcluster = (() => {
       y_range: new Bokeh.DataRange1d(zero ? {start: 0} : {}),
     });
     plot.toolbar.logo = null;
-    plot.toolbar.active_drag = narrow ? null : "auto"; // on a phone, a finger scrolls the page
+    const zoom = plot.toolbar.tools.find(tool => tool instanceof Bokeh.BoxZoomTool);
+    plot.toolbar.active_drag = narrow ? null : zoom; // on a phone, a finger scrolls the page
     const ink = css("--ink"), faint = css("--faint"), line = css("--line");
     Object.assign(plot, {background_fill_alpha: 0, border_fill_alpha: 0, outline_line_color: line});
     plot.title.text_color = ink;
@@ -70,8 +71,8 @@ const mxcluster = (() => {
     return plot;
   }
 
-  function hover(plot, renderers, tooltips, mode) {
-    plot.add_tools(new Bokeh.HoverTool({renderers, tooltips, mode, line_policy: "nearest"}));
+  function hover(plot, renderers, tooltips) {
+    plot.add_tools(new Bokeh.HoverTool({renderers, tooltips, line_policy: "nearest"}));
   }
 
   function draw_lines(figure, ranges) {
@@ -84,15 +85,14 @@ const mxcluster = (() => {
       const source = new Bokeh.ColumnDataSource({data: columns(figure, line)});
       const look = {source, line_color: member.colour};
       const field = name => ({field: name});
-      const glyphs = [plot.line(field("x"), field("y"), {...look, line_width: data.members.length > MOST_IN_HOVER ? 1.2 : 1.8, line_dash: [...member.dash]})];
+      const glyphs = [plot.line(field("x"), field("y"), {...look, line_width: data.members.length > FEW ? 1.2 : 1.8, line_dash: [...member.dash]})];
       if (line.points || line.y.length < 30) glyphs.push(plot.scatter(field("x"), field("y"), {source, size: 5, color: member.colour}));
       if (line.low.length) glyphs.push(plot.segment(field("x"), field("low"), field("x"), field("high"), look));
       for (const glyph of glyphs) glyph.visible = !state.hidden.has(line.member);
       hovered.push(glyphs[0]);
       state.lines.push({figure, line, source, glyphs});
     }
-    const many = figure.lines.length > MOST_IN_HOVER;
-    hover(plot, hovered, [["", "@name"], [title, "@x{0,0.[00]}"], [figure.title, "@y{0,0.[0000]}"]], many ? "mouse" : "vline");
+    hover(plot, hovered, [["", "@name"], [title, "@x{0,0.[00]}"], [figure.title, "@y{0,0.[0000]}"]]);
     const mark = {line_color: css("--bad"), line_dash: [4, 4], line_width: 1.2};
     if (figure.moment !== null && axis === "seconds") {
       plot.add_layout(new Bokeh.Span({location: figure.moment, dimension: "height", ...mark}));
@@ -125,7 +125,7 @@ const mxcluster = (() => {
         fill_color: bar.colour, line_color: null, fill_alpha: bar.pale ? 0.35 : 1});
       items.push([bar, glyph]);
     });
-    hover(plot, items.map(item => item[1]), [["", "@at"], ["@name", "@value{0,0.[00]}"]], "mouse");
+    hover(plot, items.map(item => item[1]), [["", "@at"], ["@name", "@value{0,0.[00]}"]]);
     if (figure.points.length) {
       const source = new Bokeh.ColumnDataSource({data: {x: figure.points.map(point => point[0]), y: figure.points.map(point => point[1])}});
       plot.scatter({field: "x"}, {field: "y"}, {source, size: 7, color: css("--ink"), fill_alpha: 0.6});
