@@ -23,7 +23,8 @@ def test_runs_are_listed_found_and_written_to_a_page(project, tmp_path):
 
 
 def test_a_tag_and_a_note_are_knobs_of_a_job(project):
-    result, _ = project.train(plan_only=True, tag="paper", note="a larger lr")
+    plan = ("train.yml", "-e", "plan_only=true")
+    result = project.run(*plan, "-e", "tag=paper", "-e", "note='a larger lr'")
     assert result.code == 0, result.output
-    result, _ = project.train(plan_only=True, tag="two words")
+    result = project.run(*plan, "-e", "tag='two words'")
     assert result.code != 0 and "at most 40 letters" in result.output, result.output

@@ -20,22 +20,19 @@ from mxcluster.model.knob import (
 from mxcluster.model.record import Record
 from mxcluster.model.written import free, switch
 
-RUNS = "runs.yml"
-
 
 class PlaybookKnobs(Record):
     """The knobs that belong to a playbook, not to a role."""
 
     attach: str = knob(free("the id of a started job"), "", playbooks=(TRAIN,))
     apply: bool = knob(switch, False, playbooks=(PROFILE,))
-    find: str = knob(free("words that each row contains"), "", playbooks=(RUNS,))
 
 
 # The short names of each role's knobs. In the inventory the role's name comes first: train_job_kv,
 # jobs_lines.
 SHORT: Dict[str, Tuple[str, ...]] = {
     "train_job": job_knobs.NAMES,
-    "jobs": ("job", "all", "lines", "json"),
+    "jobs": ("job", "all", "lines", "json", "find"),
     "sweep": tuple(name for section in sweep_knobs.SECTIONS for name in section.FIELDS),
 }
 _CLASSES = sweep_knobs.SECTIONS + job_knobs.SECTIONS + (PlaybookKnobs,)
@@ -49,7 +46,7 @@ PLAYBOOKS.update(
         "status.yml": ("json",),
         "logs.yml": ("job", "lines"),
         "stop.yml": ("job", "all"),
-        RUNS: ("find", "lines", "runs_dir"),
+        "runs.yml": ("find", "lines", "runs_dir"),
     }
 )
 # The knobs that train.yml reads if attach is given, because the job already has a plan. `without`

@@ -13,6 +13,7 @@ from mxcluster.job.report.series import CURVES, Run
 from mxcluster.model.events import Latest
 
 CSV, TENSORBOARD = "events.csv", "tensorboard"
+FLUSH = 1  # seconds until a figure of a running job is in the file
 _FIRST = ("time", "event", "role", "index", "host")
 # A spreadsheet takes a text that begins with one of these signs for a formula.
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
@@ -52,7 +53,7 @@ class LiveCurves:
         """Args: `folder` of the worker, such as runs/<job>/tensorboard/worker-0."""
         from tensorboardX import SummaryWriter
 
-        self._writer = SummaryWriter(folder)
+        self._writer = SummaryWriter(folder, flush_secs=FLUSH)
         self._seen: Dict[str, float] = {}  # {curve: the time of its last event}
         self._step = 0
 
@@ -69,7 +70,6 @@ class LiveCurves:
                 if event and value is not None and event.time > self._seen.get(curve.name, 0.0):
                     self._seen[curve.name] = event.time
                     self._writer.add_scalar(curve.name, value, self._step, event.time)
-        self._writer.flush()
 
 
 def write_tensorboard(folder: str, run: Run) -> None:

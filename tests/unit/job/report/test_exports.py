@@ -10,6 +10,7 @@ from tensorboardX.record_writer import masked_crc32c  # the records carry this c
 from mxcluster.events import Line
 from mxcluster.job.report import exports
 from mxcluster.model.events import Batch, Epoch, Latest, Note
+from tests.waiting import until
 
 
 def records(path):
@@ -18,6 +19,8 @@ def records(path):
         for header in iter(lambda: stream.read(12), b""):
             size = int.from_bytes(header[:8], "little")
             content = stream.read(size)
+            if len(content) < size:  # a record that the library still writes
+                return
             assert int.from_bytes(stream.read(4), "little") == masked_crc32c(content)
             yield Event.FromString(content)
 
@@ -45,11 +48,18 @@ def test_a_running_worker_adds_each_event_once(tmp_path):
     ):
         live.add(latest)
     (path,) = glob.glob(str(tmp_path / "events.out.*"))
-    found = {}
-    for event in records(path):
-        for value in event.summary.value:
-            found.setdefault(value.tag, []).append((event.step, round(value.simple_value, 3)))
-    assert found == {
+
+    def found():
+        """Return the figures that a thread of the library has written so far."""
+        values = {}
+        for event in records(path):
+            for value in event.summary.value:
+                figure = (event.step, round(value.simple_value, 3))
+                values.setdefault(value.tag, []).append(figure)
+        return values
+
+    until(lambda: sum(map(len, found().values())) == 5, evidence=lambda: str(found()))
+    assert found() == {
         "loss": [(3, 0.5), (4, 0.25)],
         "speed": [(3, 100.0), (4, 100.0)],
         "accuracy": [(4, 0.9)],
