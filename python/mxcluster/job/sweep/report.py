@@ -69,7 +69,13 @@ def render(spec: Specification, records: Records, has_picture: bool = False) -> 
         ),
         knobs_title="Knobs",
         knobs=page.knob_rows([*spec.base.items(), *spec.knobs.encode().items()]),
-        files=["results.jsonl", "results.csv", "sweep.json", *[PICTURE] * has_picture],
+        files=[
+            "results.jsonl",
+            "results.csv",
+            "sweep.json",
+            *[PICTURE] * has_picture,
+            "../index.html",
+        ],
     )
     return page.fill(
         TEMPLATE,
