@@ -31,6 +31,7 @@ def lacking():
     needs = {
         "root": (os.geteuid() == 0, "rights, files and processes of several users"),
         "CAP_SYS_ADMIN": (may_mount(), "network namespaces, a small disk"),
+        "chromium": (shutil.which("chromium") is not None, "pages in a real browser"),
         "another-python-than-3.13": (sys.version_info[:2] != (3, 13), "nodes with two Pythons"),
     }
     return {need: loss for need, (is_met, loss) in needs.items() if not is_met}

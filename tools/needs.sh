@@ -19,6 +19,9 @@ nft nftables
 iptables-legacy iptables
 gcc gcc
 END
+# Ubuntu has Chromium as a snap only. `make test` names what it loses without Chromium.
+[[ ! -r /etc/os-release || $(</etc/os-release) != *$'\n'ID=debian* ]] || command -v chromium >/dev/null ||
+    missing+=(chromium)
 python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
 # Libraries of MXNet's wheel, and the headers of gcc.
 for package in libgomp1 libquadmath0 libc6-dev; do

@@ -14,6 +14,7 @@ from mxcluster.file_io import replace
 from mxcluster.job import job_messages, listing
 from mxcluster.job.plan import packed
 from mxcluster.job.plan.inputs import results_folder
+from mxcluster.job.report import history
 from mxcluster.model.answers import JobList
 from mxcluster.model.answers import Stopped as StopAnswer
 from mxcluster.model.listing import ListedJob
@@ -113,6 +114,19 @@ class Detached(Arguments, kind="detached"):
     job: str = field(arguments.text)
     inventory: str = field(arguments.text, default="")
     """The argument of -i, or empty for the default inventory."""
+
+
+class Runs(Arguments, kind="runs"):
+    """List the runs in the results folder, and write their page."""
+
+    find: str = field(arguments.text, default="")
+    """Words that each row must contain."""
+    lines: int = field(arguments.whole(1, 100000), default=20)
+    """The maximum number of rows."""
+    records_dir: str = field(arguments.path)
+    """A folder in the controller's state folder."""
+    runs_dir: object = field(anything)
+    """The knob runs_dir as the user gave it."""
 
 
 class Jobs(controller_task.Result):
@@ -254,6 +268,17 @@ def detached(given: Detached, check: bool) -> controller_task.Result:
     return controller_task.Result(mxcluster_verdict_text=lines)
 
 
+def runs(given: Runs, check: bool) -> controller_task.Result:
+    """List the runs in `given.runs_dir`, and write their page."""
+    state_dir = os.path.dirname(os.path.abspath(given.records_dir))
+    runs_dir = os.path.abspath(results_folder(given.runs_dir, state_dir))
+    rows = history.matching(history.read(runs_dir), given.find)
+    lines = history.table(rows, given.lines)
+    if rows and not check:
+        lines.append("page      %s" % history.write_page(runs_dir))
+    return controller_task.Result(mxcluster_verdict_text=lines)
+
+
 COMMANDS: Dict[Type[Arguments], Callable[..., controller_task.Result]] = {
     Status: status,
     Choose: choose,
@@ -262,6 +287,7 @@ COMMANDS: Dict[Type[Arguments], Callable[..., controller_task.Result]] = {
     Logs: logs,
     Stopped: stopped,
     Detached: detached,
+    Runs: runs,
 }
 
 

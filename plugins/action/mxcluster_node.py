@@ -26,7 +26,7 @@ from mxcluster.ansible.fetching import files_of_at_most, free_bytes, reserve
 from mxcluster.ansible.node_arguments import Options
 from mxcluster.ansible.node_task import NodeTask
 from mxcluster.errors import MxclusterError
-from mxcluster.job.report import checkpoint_arrivals
+from mxcluster.job.report import checkpoint_arrivals, exports
 from mxcluster.job.verdict_text import printable
 from mxcluster.model.answers import Collected, Offer, Progress
 from mxcluster.model.protocol import (
@@ -59,6 +59,7 @@ CONNECT = "-o ConnectTimeout=%d "
 MOST_PATIENCE = 30.0  # maximum seconds of retries to fetch the files of a node's part
 # Share of the lease that one poll may spend on checkpoints. Every fetched piece renews the lease.
 BRINGING = 0.2
+DRAWN = "worker-0"  # the process whose curves TensorBoard has while the job runs
 
 display = Display()
 
@@ -82,6 +83,8 @@ class ActionModule(NodeTask):
     """
 
     _arrivals: Optional[checkpoint_arrivals.Arrivals] = None
+    _curves: Optional[exports.LiveCurves] = None
+    _may_draw = True
     _options: Options
     _host: str
     _task_vars: TaskVars
@@ -133,6 +136,7 @@ class ActionModule(NodeTask):
         )
         result = self._wait(request, board)
         self._compare(request, board, result)
+        self._draw(result)
         offered = result.pop("checkpoints", None)
         if self._arrivals and offered and not result.get("ended"):
             try:
@@ -172,6 +176,24 @@ class ActionModule(NodeTask):
                 board.post_failure()
             if blamed or not ended and board.has_other_failure():
                 self._stop(request, result)
+
+    def _draw(self, result: TaskResult) -> None:
+        """Write the curves of worker 0 for TensorBoard. A full disk ends this, not the job.
+
+        Only the fork of this worker's node loads the library, whatever the number of nodes.
+        """
+        folder = self._options.tensorboard
+        if not folder or not self._may_draw or self._task.check_mode or not result.get("status"):
+            return
+        latest = Progress.decode(result).progress.get(DRAWN)
+        if latest is None or latest.batch is None and latest.epoch is None:
+            return
+        try:
+            self._curves = self._curves or exports.LiveCurves(os.path.join(folder, DRAWN))
+            self._curves.add(latest)
+        except (ImportError, OSError) as error:
+            warn("%s has no curves while the job runs: %s" % (folder, error))
+            self._may_draw = False
 
     def _look(self, request: Look) -> TaskResult:
         """Run the command `look` on the node and return the result of the task.

@@ -1,4 +1,4 @@
-"""Parse numbers of options and cluster files."""
+"""Parse numbers of options and cluster files, and write numbers for people."""
 
 import math
 import re
@@ -34,3 +34,8 @@ def to_int(value: object) -> int:
     if isinstance(value, str) and re.fullmatch(r"[+-]?[0-9]+", value.strip()):
         return int(value)
     raise ValueError("the value must be a whole number")
+
+
+def figure(number: float) -> str:
+    """Return a speed as text: two significant digits below 10, a whole number from 10 on."""
+    return "%.0f" % number if number >= 10 else "%.2g" % number

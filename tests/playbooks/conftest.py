@@ -198,7 +198,7 @@ class Project:
 
     def jobs(self):
         """Return the names of the run folders."""
-        return sorted(path.name for path in (self.path / "runs").glob("*"))
+        return sorted(path.name for path in (self.path / "runs").glob("*") if path.is_dir())
 
     def processes(self, answering=False):
         """Return {pid: command line} of this copy's jobs.

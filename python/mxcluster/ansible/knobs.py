@@ -32,7 +32,7 @@ class PlaybookKnobs(Record):
 # jobs_lines.
 SHORT: Dict[str, Tuple[str, ...]] = {
     "train_job": job_knobs.NAMES,
-    "jobs": ("job", "all", "lines", "json"),
+    "jobs": ("job", "all", "lines", "json", "find"),
     "sweep": tuple(name for section in sweep_knobs.SECTIONS for name in section.FIELDS),
 }
 _CLASSES = sweep_knobs.SECTIONS + job_knobs.SECTIONS + (PlaybookKnobs,)
@@ -42,7 +42,12 @@ PLAYBOOKS: Dict[str, Sequence[str]] = {
     for playbook in (PROVISION, VERIFY, TRAIN, MPI, PROFILE, BENCHMARK, COMPARE)
 }
 PLAYBOOKS.update(
-    {"status.yml": ("json",), "logs.yml": ("job", "lines"), "stop.yml": ("job", "all")}
+    {
+        "status.yml": ("json",),
+        "logs.yml": ("job", "lines"),
+        "stop.yml": ("job", "all"),
+        "runs.yml": ("find", "lines", "runs_dir"),
+    }
 )
 # The knobs that train.yml reads if attach is given, because the job already has a plan. `without`
 # names nodes whose copy of the plan does not count.

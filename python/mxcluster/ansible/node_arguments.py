@@ -98,6 +98,8 @@ class Options(Record):
     checkpoints: Optional[Checkpoints] = field(optional(record(Checkpoints)), default=None)
     """For `wait`, the `folder` for checkpoints of the running job, and the number of complete
     checkpoints to `keep` there."""
+    tensorboard: Optional[str] = field(optional(_name), default=None)
+    """For `wait`, a folder on the controller for the curves of worker 0 while the job runs."""
     into: Optional[str] = field(optional(_name), default=None)
     """For `wait`, a file on the controller for the files of the node's ended part, which `collect`
     packs into `output` or `spool`."""

@@ -8,6 +8,7 @@ from typing import List, Sequence, Tuple
 
 from mxcluster.lists import grouped, several
 from mxcluster.model.profile import Profile
+from mxcluster.numbers import figure
 
 # Limits for the exchange's part of a step. Above MUCH, more servers can help. If the part would be
 # below LITTLE even with a single server, one server is enough.
@@ -35,15 +36,15 @@ def _about_gain(profile: Profile) -> List[str]:
     alone = {worker.name: worker.alone.samples_per_s for worker in workers}
     best = max(alone, key=lambda name: alone[name])
     hosts = len({worker.host for worker in workers})
-    text = "a step of all %d workers takes about %.3g s, including %.3g s for the exchange: " % (
+    text = "a step of all %d workers takes about %s ms, including %s ms for the exchange: " % (
         len(workers),
-        seconds,
-        exchange,
+        figure(1e3 * seconds),
+        figure(1e3 * exchange),
     )
-    text += "under dist_sync %.3g samples/s" % together
+    text += "under dist_sync %s samples/s" % figure(together)
     if len(groups) > 1:
-        text += ", under dist_gsync in these %d groups %.3g" % (len(groups), in_groups)
-    text += ", and %s alone computes %.3g" % (best, alone[best])
+        text += ", under dist_gsync in these %d groups %s" % (len(groups), figure(in_groups))
+    text += ", and %s alone computes %s" % (best, figure(alone[best]))
     if max(together, in_groups) > alone[best]:
         return [text]
     if _throughput(profile, groups, with_exchange=False) > alone[best]:
@@ -68,8 +69,8 @@ def _about_servers(profile: Profile) -> List[str]:
         ]
     if count > 1 and count * exchange < LITTLE * seconds:
         return [
-            "one server is enough (num_servers=1): the exchange with %d servers takes %.2g %% of a "
-            "step" % (count, 100 * exchange / seconds)
+            "one server is enough (num_servers=1): the exchange with %d servers takes %s %% of a "
+            "step" % (count, figure(100 * exchange / seconds))
         ]
     return []
 
@@ -93,8 +94,15 @@ def _about_hosts(profile: Profile) -> List[str]:
         cure = ", so workers_per_host=1 is as fast" if is_slow else ""
         found.append(
             "%s: its %d workers are %.0f %% slower together than alone. All these workers together "
-            "compute %.3g samples/s, and one worker alone computes %.3g%s"
-            % (host, len(workers), 100 * lost, sum(together), max(alone), cure)
+            "compute %s samples/s, and one worker alone computes %s%s"
+            % (
+                host,
+                len(workers),
+                100 * lost,
+                figure(sum(together)),
+                figure(max(alone)),
+                cure,
+            )
         )
     return found
 

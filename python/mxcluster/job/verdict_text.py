@@ -7,6 +7,7 @@ from typing import Iterable, List, Mapping, Sequence
 from mxcluster.lists import several
 from mxcluster.model.failures import Failure
 from mxcluster.model.verdict import Verdict
+from mxcluster.numbers import figure as figure
 from mxcluster.package import OWN_FOLDERS
 
 # {pattern of messages in a log: the advice for them}
@@ -118,11 +119,6 @@ def clock(seconds: float) -> str:
     if whole >= 3600:
         return "%d:%02d:%02d" % (whole // 3600, whole // 60 % 60, whole % 60)
     return "%d:%02d" % (whole // 60, whole % 60)
-
-
-def figure(number: float) -> str:
-    """Return a speed as text: two significant digits below 10, a whole number from 10 on."""
-    return "%.0f" % number if number >= 10 else "%.2g" % number
 
 
 def printable(text: str) -> str:

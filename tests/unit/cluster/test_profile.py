@@ -1,6 +1,7 @@
 """The profile of a cluster: what follows from the measured part, its checks, and its fit."""
 
 import json
+import re
 import time
 
 import pytest
@@ -162,12 +163,18 @@ def test_advice_on_a_network_that_is_too_small():
     text = advised(dict.fromkeys("abcd", 100), exchange=1.0)
     assert (
         "this network is too small to gain from 4 nodes: a step of all 4 workers takes about "
-        "1.32 s, including 1 s for the exchange: under dist_sync 97 samples/s, and a worker 0 "
+        "1320 ms, including 1000 ms for the exchange: under dist_sync 97 samples/s, and a worker 0 "
         "alone computes 100. Train with one worker" in text
     )
     text = advised({"a": [50, 50]}, alone={"a": 101}, exchange=0.0)
     assert "the workers slow each other down, so train with one worker" in text
     assert "too small" not in text
+
+
+def test_advice_has_plain_figures():
+    text = advised({"a": 13600, "b": 3710}, exchange=0.0021)
+    assert "under dist_sync" in text and "alone computes 13600" in text
+    assert not re.search(r"\de[+-]\d", text), text
 
 
 def test_advice_on_the_gain():

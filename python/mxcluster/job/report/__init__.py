@@ -21,6 +21,7 @@ from mxcluster.job.report import (
     archive,
     checkpoint_arrivals,
     files,
+    history,
     node_ends,
     profile,
     series,
@@ -33,6 +34,8 @@ from mxcluster.model.failures import Failure
 from mxcluster.model.plan import Plan
 from mxcluster.model.verdict import Verdict
 
+CURVES = "curves.js"
+
 
 def assemble(
     run_dir: str,
@@ -44,7 +47,7 @@ def assemble(
 ) -> Verdict:
     """Make the run folder of a job from the files of its nodes, and return the verdict.
 
-    A second call with the same arguments gives the same result.
+    The run also enters the history. A second call with the same arguments gives the same result.
 
     Args:
         run_dir: the run folder.
@@ -91,6 +94,7 @@ def assemble(
         files.write_json(os.path.join(run_dir, profile.FILE), found_profile)
         verdict = verdict.replaced(proposal=profile.lines(found_profile))
     files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
+    history.add(run_dir, plan, verdict, events)
     write(run_dir, cache_dir)
     return verdict
 
@@ -137,16 +141,17 @@ def _with_archive(
 
 
 def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
-    """Write curves.png and report.html from the other files of `run_dir`, and return the paths.
+    """Write report.html and the other files for readers into `run_dir`, and return the paths.
 
-    If no event has a value to draw, the function removes curves.png and returns one path.
+    These files are curves.png, events.csv, tensorboard/, and curves.js for the history page. If no
+    event has a value to draw, the function removes curves.png.
 
     Args: `cache_dir` the folder of matplotlib's font list, None for a temporary folder. This
     folder keeps matplotlib's files out of the home folder.
 
     Raises BadInput if `run_dir` holds no run.
     """
-    from mxcluster.job.report import curves, page
+    from mxcluster.job.report import curves, exports, figures, job_figures, page
 
     plan = files.read_plan(run_dir)
     verdict = files.read_verdict(run_dir)
@@ -160,8 +165,10 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     lines = event_files.merge({path: sound_events.own_events(plan)}, damaged.append)
     left_out = sound_events.warnings({event_files.FILE: len(damaged)})
     verdict = verdict.replaced(warnings=[*verdict.warnings, *left_out])
-    data = series.collect(plan, [line.event for line in lines])._replace(
-        profile=profiles.of_file(os.path.join(run_dir, profile.FILE))
+    data = series.collect(plan, [line.event for line in lines])
+    data = data._replace(
+        begin=data.begin if data.begin is not None else history.started(run_dir, plan),
+        profile=profiles.of_file(os.path.join(run_dir, profile.FILE)),
     )
     drawn = curves.draw(data, plan, verdict, cache_dir)
     html, picture = os.path.join(run_dir, "report.html"), os.path.join(run_dir, "curves.png")
@@ -169,5 +176,10 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
         replace(picture, drawn)
     elif os.path.exists(picture):
         os.remove(picture)  # An earlier attempt drew this picture.
-    replace(html, page.render(data, plan, verdict, drawn, files.logs(run_dir, plan)))
+    shown = job_figures.of_job(data, plan, verdict)
+    replace(os.path.join(run_dir, CURVES), figures.call(plan.job, shown))
+    exports.write_csv(os.path.join(run_dir, exports.CSV), lines)
+    exports.write_tensorboard(os.path.join(run_dir, exports.TENSORBOARD), data)
+    beside = [name for name in page.FILES if os.path.exists(os.path.join(run_dir, name))]
+    replace(html, page.render(data, plan, verdict, shown, files.logs(run_dir, plan), beside))
     return [html, picture] if drawn else [html]

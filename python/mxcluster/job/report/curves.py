@@ -45,15 +45,15 @@ def draw(data: Run, plan: Plan, verdict: Verdict, cache_dir: Optional[str] = Non
         return b""
     with style.picture(panels, cache_dir) as (figure, axes):
         free = iter(axes)
-        looks = _looks(data, plan)
+        looks_of = looks(data, plan)
         for number, (curve, axis) in enumerate(zip(shown, free)):
-            _lines(axis, curve, data, looks)
+            _lines(axis, curve, data, looks_of)
             _mark_failure(axis, data, verdict, number == 0)
         if has_histogram:
-            _histogram(next(free), data, plan, looks)
+            _histogram(next(free), data, plan, looks_of)
         if data.profile:
             profile_panels.draw(data.profile, free)
-        _legend(figure, axes, data, plan, looks)
+        _legend(figure, axes, data, plan, looks_of)
         return style.png(figure)
 
 
@@ -66,7 +66,7 @@ class Look(NamedTuple):
     alpha: float
 
 
-def _looks(data: Run, plan: Plan) -> Dict[int, Look]:
+def looks(data: Run, plan: Plan) -> Dict[int, Look]:
     """Return {worker index: Look}."""
     from matplotlib import colormaps
 
@@ -74,20 +74,20 @@ def _looks(data: Run, plan: Plan) -> Dict[int, Look]:
     many = len(indices) > LEGEND_WORKERS
     group_of = {index: group for group, members in enumerate(plan.groups) for index in members}
     styled = len(plan.groups) <= len(STYLES)
-    looks = {}
+    found = {}
     for place, index in enumerate(indices):
         colour = (
             colormaps["turbo"](0.08 + 0.84 * place / (len(indices) - 1))
             if many
             else COLOURS[place % len(COLOURS)]
         )
-        looks[index] = Look(
+        found[index] = Look(
             colour,
             STYLES[group_of.get(index, 0)] if styled else "-",
             linewidth=1.0 if many else 1.7,
             alpha=0.75 if many else 0.95,
         )
-    return looks
+    return found
 
 
 def _time_axis(data: Run) -> Tuple[str, float, float]:
@@ -162,8 +162,26 @@ def _histogram(axis: "Axes", data: Run, plan: Plan, looks: Dict[int, Look]) -> N
 
 def _group_colour(plan: Plan, group: int, looks: Dict[int, Look]) -> Colour:
     """Return the colour of a group: the colour of the worker in the middle of the group."""
+    return looks[middle(plan, group)].color
+
+
+def middle(plan: Plan, group: int) -> int:
+    """Return the worker in the middle of a group."""
     members = plan.groups[group]
-    return looks[members[(len(members) - 1) // 2]].color
+    return members[(len(members) - 1) // 2]
+
+
+def css(look: Look) -> str:
+    """Return the colour of `look` as CSS has it, such as "#4c78d0"."""
+    from matplotlib.colors import to_hex
+
+    return str(to_hex(look.color))
+
+
+def dash(look: Look) -> Sequence[float]:
+    """Return the lengths of the dashes and gaps of `look` in pixels, () for a solid line."""
+    style_of = look.linestyle
+    return () if isinstance(style_of, str) else [2 * length for length in style_of[1]]
 
 
 def _mark_failure(axis: "Axes", data: Run, verdict: Verdict, named: bool) -> None:

@@ -61,7 +61,8 @@ def logs(run_dir: str, plan: Plan) -> Dict[str, List[str]]:
 def tail(path: str) -> List[str]:
     """Return the last TAIL_LINES lines of the log file `path`, without blank lines.
 
-    The function removes control characters, and reads at most the last TAIL_BYTES bytes.
+    The function removes control characters, and reads at most the last TAIL_BYTES bytes. Of the
+    frames of a progress bar, which a carriage return separates, the last one stays.
     The list is empty if the file does not exist.
     """
     try:
@@ -72,7 +73,7 @@ def tail(path: str) -> List[str]:
     except FileNotFoundError:
         return []
     return [
-        printable(line)
+        printable(line.rstrip("\r").split("\r")[-1])
         for line in content.decode("utf-8", "replace").split("\n")[-TAIL_LINES - 1 :]
         if line.strip()
     ]

@@ -1,19 +1,21 @@
 """Make the text of report.html, a single file that opens without a network."""
 
-import base64
 import datetime
 import json
 import os
+import urllib.parse
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from mxcluster import schemes
 from mxcluster.exit_codes import describe
 from mxcluster.job.plan import mpi
-from mxcluster.job.report import series
+from mxcluster.job.report import figures, series
+from mxcluster.job.report.figures import Figures
 from mxcluster.job.report.series import Histogram, Run, group_label, several_groups
 from mxcluster.job.verdict_text import clock, figure, hints, printable, sentence
 from mxcluster.lists import several, spans
 from mxcluster.model.events import Note
-from mxcluster.model.job_knobs import MpiOptions, Options
+from mxcluster.model.job_knobs import MpiOptions, Options, Training
 from mxcluster.model.plan import WORKER, Plan, Process
 from mxcluster.model.verdict import Verdict
 
@@ -61,41 +63,63 @@ class Frame(NamedTuple):
     under: str  # the facts below the name
     knobs_title: str
     knobs: List[Tuple[str, str]]  # [(knob, value), ...]
-    files: str  # the files that the footer names
+    files: List[str]  # the files and folders beside the page that the footer links to
+
+
+# The knobs of the training program that a script's job uses, too.
+_OF_SCRIPTS = ("data_dir", "data_allocator")
+# The files of a run folder in the footer. `write` drops the names of missing files.
+FILES = (
+    "verdict.json",
+    "events.jsonl",
+    "events.csv",
+    "plan.json",
+    "profile.json",
+    "curves.png",
+    "nodes/",
+    "tensorboard/",
+    "../index.html",
+)
 
 
 def render(
-    data: Run, plan: Plan, verdict: Verdict, picture: bytes, logs: Mapping[str, List[str]]
+    data: Run,
+    plan: Plan,
+    verdict: Verdict,
+    drawn: Figures,
+    logs: Mapping[str, List[str]],
+    beside: Sequence[str] = FILES,
 ) -> str:
     """Return the text of report.html.
 
-    Args: `data` from series.collect(); `plan` and `verdict` of the job; `picture` the PNG from
-    curves.draw(); `logs` {process name: [last line of the log, ...]}.
+    Args: `data` from series.collect(), with the start of the job; `plan` and `verdict` of the job;
+    `drawn` from job_figures.of_job(); `logs` {process name: [last line of the log, ...]}; `beside`
+    the files and folders for the footer.
     """
     failure = verdict.first_failure
     rows = [_row(process, data, plan, verdict) for process in plan.processes]
     when = date(data.begin)
-    shown = [item for item in vars(plan.options).items() if item[0] in mpi.KNOBS or not plan.mpi]
     frame = Frame(
         name=verdict.job,
         badge="OK" if verdict.ok else "FAILED",
         is_bad=not verdict.ok,
-        under=joined(verdict.kv, _what(plan.options), "started " + when if when else ""),
+        under=joined(*_kind(plan, verdict), "started " + when if when else ""),
         knobs_title="Options",
-        knobs=knob_rows(shown),
-        files="verdict.json, events.jsonl, plan.json, nodes/",
+        knobs=knob_rows(knobs_read(plan)),
+        files=list(beside),
     )
     return fill(
         TEMPLATE,
         frame,
-        tiles=tiles(plan, verdict),
+        tiles=tiles(plan, verdict, data),
         failure=failure,
         sentence=failure and sentence(failure),
         log=[printable(line) for line in failure.log] if failure else [],
         hints=hints(failure) if failure else [],
         warnings=[printable(warning) for warning in verdict.warnings],
-        picture=embedded(picture),
+        **of_figures(drawn),
         alt=alternative(data),
+        proposal=list(verdict.proposal or []),
         curves=", ".join(curve.name for curve in series.CURVES),
         trains=not plan.mpi,
         grouped=several_groups(plan),
@@ -109,14 +133,64 @@ def render(
         dropped=any(histogram.dropped for histogram in data.histograms.values()),
         sizes=sizes_table(data, plan),
         notes=[_note(event, data.begin or 0.0) for event in data.notes],
-        logs=[
-            (process.name, process.host, logs.get(process.name, [])) for process in plan.processes
-        ],
+        logs=log_rows(plan, logs),
     )
+
+
+def log_rows(plan: Plan, logs: Mapping[str, List[str]]) -> List[Tuple[str, str, List[str], str]]:
+    """Return [(process, host, last lines of its log, path of the log), ...].
+
+    Args: `logs` {process name: [last line of the log, ...]}.
+    """
+    return [
+        (
+            process.name,
+            process.host,
+            logs.get(process.name, []),
+            "nodes/%s/%s.log" % (process.host, process.name),
+        )
+        for process in plan.processes
+    ]
+
+
+def knobs_read(plan: Plan) -> List[Tuple[str, object]]:
+    """Return the (knob, value) pairs that the program of the job could read.
+
+    An MPI program reads the knobs of mpi.yml. A script ignores the knobs of the training program,
+    and each scheme ignores the knobs of other schemes.
+    """
+    options, known = vars(plan.options), set(vars(plan.options))
+    if plan.mpi:
+        known &= set(mpi.KNOBS)
+    else:
+        own = schemes.of(plan.kv).knobs if plan.kv in schemes.NAMES else ()
+        known -= {name for row in schemes.SCHEMES for name in row.knobs if name not in own}
+        if plan.options.script:
+            known -= set(Training.FIELDS) - set(_OF_SCRIPTS)
+            known -= {"program", "lr_scale"}
+        else:
+            known -= {"script_args", "server_classes"}
+    return [(name, value) for name, value in options.items() if name in known]
+
+
+def of_figures(drawn: Figures) -> Dict[str, str]:
+    """Return the variables of the templates for the figures, empty texts without a figure."""
+    if not drawn.figures:
+        return {"figures": "", "library": "", "script": ""}
+    return {
+        "figures": figures.text(drawn),
+        "library": figures.library(),
+        "script": figures.script(),
+    }
 
 
 def fill(path: str, frame: Frame, **variables: object) -> str:
     """Return the text of the template file `path`, filled with `frame` and its own `variables`."""
+    return filled(path, **frame._asdict(), **variables)
+
+
+def filled(path: str, **variables: object) -> str:
+    """Return the text of the template file `path`, filled with `variables` and the styles."""
     import jinja2
 
     environment = jinja2.Environment(
@@ -126,10 +200,11 @@ def fill(path: str, frame: Frame, **variables: object) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["address"] = urllib.parse.quote
     with open(path, encoding="utf-8") as stream:
         template = environment.from_string(stream.read())
     with open(STYLES, encoding="utf-8") as stream:
-        return template.render(css=stream.read(), **frame._asdict(), **variables) + "\n"
+        return template.render(css=stream.read(), **variables) + "\n"
 
 
 def knob_rows(knobs: Iterable[Tuple[str, object]]) -> List[Tuple[str, str]]:
@@ -146,15 +221,11 @@ def joined(*facts: str) -> str:
     return " · ".join(filter(None, facts))
 
 
-def embedded(picture: bytes) -> str:
-    """Return the PNG `picture` as a data URL, or "" for an empty picture."""
-    encoded = base64.b64encode(picture).decode("ascii")
-    return "data:image/png;base64," + encoded if picture else ""
-
-
-def tiles(plan: Plan, verdict: Verdict) -> List[Tuple[str, str, str]]:
+def tiles(plan: Plan, verdict: Verdict, data: Run) -> List[Tuple[str, str, str]]:
     """Return the figures at the top of the page: [(name, value, hint), ...]."""
-    counts = ((len(plan.groups), "group"), (plan.servers, "server"), (len(plan.nodes), "node"))
+    # A job that measures has one group; its profile proposes the groups.
+    groups = data.profile.groups if data.profile else plan.groups
+    counts = ((len(groups), "group"), (plan.servers, "server"), (len(plan.nodes), "node"))
     found = []
     if verdict.accuracy is not None:
         accuracy = "%.2f %%" % (100 * verdict.accuracy)
@@ -170,7 +241,7 @@ def tiles(plan: Plan, verdict: Verdict) -> List[Tuple[str, str, str]]:
 
 
 def alternative(data: Run) -> str:
-    """Return the text that replaces the picture of the curves for a reader who cannot see it."""
+    """Return the text that describes the figures for a reader who cannot see them."""
     titles = ", ".join(curve.title for curve in series.drawn(data))
     parts = ["%s of every worker over time" % titles] if titles else []
     if any(histogram.updates for histogram in data.histograms.values()):
@@ -252,7 +323,15 @@ def _row(process: Process, data: Run, plan: Plan, verdict: Verdict) -> ProcessRo
     )
 
 
-def _what(options: Options) -> str:
+def _kind(plan: Plan, verdict: Verdict) -> Tuple[str, str]:
+    """Return the scheme and the program of a job as two texts."""
+    options = plan.options
+    if options.measures_cluster:
+        return "profile of the cluster", "%s on %s" % (options.network, options.data)
+    return verdict.kv, what(options)
+
+
+def what(options: Options) -> str:
     """Return the program of a job as text, such as "mlp on digits".
 
     The text is the command of an MPI job, and the file name of a user's script. Args: `options` of
@@ -266,12 +345,10 @@ def _what(options: Options) -> str:
 
 
 def date(seconds: Optional[float]) -> str:
-    """Return unix `seconds` as text with the local date and time, or "" for None."""
-    return (
-        ""
-        if seconds is None
-        else datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
-    )
+    """Return unix `seconds` as text with the local date, time and zone, or "" for None."""
+    if seconds is None:
+        return ""
+    return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
 
 
 def _note(event: Note, begin: float) -> Tuple[str, str, str]:

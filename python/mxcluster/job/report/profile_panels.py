@@ -1,6 +1,6 @@
 """Draw the panels of a profile: the workers' speeds and step times, and the servers' speeds."""
 
-from typing import TYPE_CHECKING, Iterator, Sequence, Union
+from typing import TYPE_CHECKING, Iterator, List, Sequence, Union
 
 from mxcluster.job.report.style import COLOURS, FAINT
 from mxcluster.model.profile import Profile, Server, Worker
@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 NUMBER = 3  # panels
+_COLUMNS = 3  # of a legend
+_ROW = 0.11  # the height of a row of a legend, as a part of the axis
 _MOST_NAMES = 24  # with more workers the axis has numbers in place of names
 
 
@@ -41,7 +43,7 @@ def _speeds(axis: "Axes", profile: Profile) -> None:
     axis.set_title("Speed of the workers: alone (pale), and all at once")
     axis.set_ylabel("samples/s")
     _name(axis, profile.workers)
-    axis.legend(fontsize=9)
+    _legend(axis)
 
 
 def _steps(axis: "Axes", profile: Profile) -> None:
@@ -54,7 +56,7 @@ def _steps(axis: "Axes", profile: Profile) -> None:
     axis.set_title("A step, and the exchange with the servers")
     axis.set_ylabel("milliseconds")
     _name(axis, profile.workers)
-    axis.legend(fontsize=9)
+    _legend(axis)
 
 
 def _servers(axis: "Axes", servers: Sequence[Server]) -> None:
@@ -70,6 +72,23 @@ def _servers(axis: "Axes", servers: Sequence[Server]) -> None:
     _name(axis, servers)
 
 
+def _legend(axis: "Axes") -> None:
+    """Draw the legend above the bars: the y axis gets room for its lines."""
+    names = axis.get_legend_handles_labels()[1]
+    rows = -(-len(names) // _COLUMNS)
+    axis.set_ylim(0, axis.get_ylim()[1] * (1 + _ROW * rows))
+    axis.legend(fontsize=9, loc="upper left", ncols=_COLUMNS)
+
+
+def names_of(nodes: Sequence[Union[Worker, Server]]) -> List[str]:
+    """Return the host of each process, with the process's number if the host has several."""
+    hosts = [node.host for node in nodes]
+    return [
+        node.host if hosts.count(node.host) == 1 else "%s/%d" % (node.host, node.number)
+        for node in nodes
+    ]
+
+
 def _name(axis: "Axes", nodes: Sequence[Union[Worker, Server]]) -> None:
     """Label the x axis with hosts, and with process numbers on hosts with several processes."""
     axis.grid(axis="x", visible=False)
@@ -78,13 +97,9 @@ def _name(axis: "Axes", nodes: Sequence[Union[Worker, Server]]) -> None:
     if len(nodes) > _MOST_NAMES:
         axis.set_xlabel("number of the process", color=FAINT)
         return
-    hosts = [node.host for node in nodes]
     axis.set_xticks(
         range(len(nodes)),
-        [
-            node.host if hosts.count(node.host) == 1 else "%s/%d" % (node.host, node.number)
-            for node in nodes
-        ],
+        names_of(nodes),
         rotation=45 if len(nodes) > 8 else 0,
         ha="right" if len(nodes) > 8 else "center",
     )

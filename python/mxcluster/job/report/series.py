@@ -57,11 +57,30 @@ CURVES = (
 )
 
 
+class Reading(NamedTuple):
+    """A figure of a worker at a place of its training. An unknown number of the place is None."""
+
+    seconds: float  # since the job's first event
+    step: Optional[float]
+    epoch: Optional[float]  # a half trained third epoch is 2.5
+    samples: Optional[float]
+    value: float
+
+
+AXES = ("seconds", "step", "epoch", "samples")  # the fields of a Reading with its place
+
+
 class Worker:
-    """The points of each curve of a worker, and its last events of some kinds."""
+    """The points of each curve of a worker, and its last events of some kinds.
+
+    `readings` has all figures with their places. `points` has the points of the picture, which
+    `collect` smooths and thins.
+    """
 
     def __init__(self) -> None:
         self.points: Dict[str, Points] = {curve.name: [] for curve in CURVES}
+        self.readings: Dict[str, List[Reading]] = {curve.name: [] for curve in CURVES}
+        self._place: Dict[str, float] = {}  # {axis: the last known number}
         self.start, self.end, self.waits = Start(), End(), StoreWaits()
 
     def add(self, event: Event, begin: float) -> None:
@@ -72,10 +91,30 @@ class Worker:
             self.end = event
         elif isinstance(event, StoreWaits):
             self.waits = event
+        self._move(event)
+        step, epoch, samples = map(self._place.get, AXES[1:])
         for curve in CURVES:
             value = getattr(event, curve.field) if isinstance(event, curve.kinds) else None
             if value is not None:
-                self.points[curve.name].append((event.time - begin, float(value)))
+                seconds = event.time - begin
+                self.points[curve.name].append((seconds, float(value)))
+                reading = Reading(seconds, step, epoch, samples, float(value))
+                self.readings[curve.name].append(reading)
+
+    def _move(self, event: Event) -> None:
+        """Note the step, the epoch and the number of samples that `event` tells."""
+        place: Dict[str, Optional[float]] = {}
+        if isinstance(event, Batch):
+            place = {"step": event.step, "samples": event.samples}
+            if event.epoch is not None and event.batch is not None and self.start.batches:
+                place["epoch"] = event.epoch + (event.batch + 1) / self.start.batches
+        elif isinstance(event, Epoch):
+            place = {"samples": event.samples}
+            if event.epoch is not None:
+                place["epoch"] = event.epoch + 1.0
+        elif isinstance(event, End):
+            place = {"samples": event.samples}
+        self._place.update({axis: float(n) for axis, n in place.items() if n is not None})
 
 
 class Histogram:

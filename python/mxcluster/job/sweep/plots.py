@@ -23,12 +23,12 @@ def benchmark(rows: Sequence[BenchmarkRow], cache_dir: Optional[str] = None) -> 
     Args: `rows` from `summary.benchmark_rows`; `cache_dir` the folder of matplotlib's font list,
     None for a temporary folder.
     """
-    series = _series([row for row in rows if row.record.state == OK])
-    if not series:
+    found = series([row for row in rows if row.record.state == OK])
+    if not found:
         return b""
     with style.picture(3, cache_dir) as (figure, axes):
         titles = ("Samples per second", "Efficiency against the fewest workers", "Time of a batch")
-        for place, (label, points) in enumerate(series):
+        for place, (label, points) in enumerate(found):
             colour = style.COLOURS[place % len(style.COLOURS)]
             workers = [row.about.workers for row in points]
             speeds = [row.record.samples_per_s or 0.0 for row in points]
@@ -67,7 +67,7 @@ def comparison(
     best = [row for row in rows if BEST in row.kinds and row.jobs]
     if not best:
         return b""
-    ys = _histograms(best)
+    ys = histograms(best)
     with style.picture(4 if ys else 3, cache_dir) as (figure, axes):
         colours = {
             row.scheme: style.COLOURS[place % len(style.COLOURS)] for place, row in enumerate(best)
@@ -81,7 +81,7 @@ def comparison(
         return style.png(figure)
 
 
-def _series(rows: Sequence[BenchmarkRow]) -> List[Tuple[str, List[BenchmarkRow]]]:
+def series(rows: Sequence[BenchmarkRow]) -> List[Tuple[str, List[BenchmarkRow]]]:
     """Return [(label, rows by rising number of workers)] of the lines in the plots of a benchmark.
 
     A label names the values that differ between the lines. Weak and strong scaling share one job
@@ -160,8 +160,7 @@ def _times(
     axis.set_title("Seconds to an accuracy of %g %%: seeds, median, quartiles" % (100 * target))
     _named(axis, rows)
     axis.set_ylim(bottom=0)
-    if any(job.target_s is None for row in rows for job in row.jobs):
-        _leave_room(axis)
+    _leave_room(axis)  # for the marks at the highest point, and for the words about missed targets
 
 
 def _speeds(axis: "Axes", rows: Sequence[ComparisonRow], colours: Dict[str, str]) -> None:
@@ -182,7 +181,7 @@ def _speeds(axis: "Axes", rows: Sequence[ComparisonRow], colours: Dict[str, str]
     _leave_room(axis)
 
 
-def _histograms(rows: Sequence[ComparisonRow]) -> Dict[str, Histogram]:
+def histograms(rows: Sequence[ComparisonRow]) -> Dict[str, Histogram]:
     """Return {label of a group: histogram of Y} of the first row with values of Y."""
     found: Dict[str, Histogram] = {}
     for row in rows:

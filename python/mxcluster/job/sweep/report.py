@@ -5,7 +5,8 @@ from typing import Dict, Iterable, List, Optional, Tuple
 
 from mxcluster.file_io import replace
 from mxcluster.job.report import page
-from mxcluster.job.sweep import plots, stages, summary
+from mxcluster.job.report.figures import Figures
+from mxcluster.job.sweep import plot_figures, plots, stages, summary
 from mxcluster.job.sweep.stages import Records
 from mxcluster.job.verdict_text import printable
 from mxcluster.model.sweep import (
@@ -46,13 +47,13 @@ def write(
         replace(path, picture)
     elif os.path.exists(path):
         os.remove(path)
-    replace(os.path.join(folder, PAGE), render(spec, records, picture))
+    replace(os.path.join(folder, PAGE), render(spec, records, bool(picture)))
 
 
-def render(spec: Specification, records: Records, picture: bytes) -> str:
+def render(spec: Specification, records: Records, has_picture: bool = False) -> str:
     """Return the text of report.html.
 
-    Args: `picture` the PNG of the plots, or b"".
+    Args: `has_picture` whether plots.png is beside the page.
     """
     jobs = stages.known_jobs(spec, records)
     found = stages.known_records(spec, records)
@@ -68,7 +69,13 @@ def render(spec: Specification, records: Records, picture: bytes) -> str:
         ),
         knobs_title="Knobs",
         knobs=page.knob_rows([*spec.base.items(), *spec.knobs.encode().items()]),
-        files="results.jsonl, results.csv, sweep.json",
+        files=[
+            "results.jsonl",
+            "results.csv",
+            "sweep.json",
+            *[PICTURE] * has_picture,
+            "../index.html",
+        ],
     )
     return page.fill(
         TEMPLATE,
@@ -78,10 +85,21 @@ def render(spec: Specification, records: Records, picture: bytes) -> str:
         + summary.late(spec, {one.job: one for one in found})
         + summary.too_efficient(spec, records),
         tables=tables(spec, records),
-        picture=page.embedded(picture),
+        links={name: "../%s/report.html" % one.id for one in found for name in (one.job, one.id)},
+        **page.of_figures(figures(spec, records)),
         alt=ALT_OF_BENCHMARK if isinstance(spec, Benchmark) else ALT_OF_COMPARISON,
         environments=environments(found),
     )
+
+
+def figures(spec: Specification, records: Records) -> Figures:
+    """Return the interactive figures of a sweep, without figures for other kinds of sweeps."""
+    if isinstance(spec, Benchmark):
+        return plot_figures.benchmark(summary.benchmark_rows(spec, records))
+    if isinstance(spec, Comparison):
+        rows = summary.comparison_rows(spec, records)
+        return plot_figures.comparison(rows, spec.knobs.target)
+    return plot_figures.NO_FIGURES
 
 
 def tables(spec: Specification, records: Records) -> List[Tuple[str, str, Table]]:

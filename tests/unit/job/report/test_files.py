@@ -33,3 +33,9 @@ def test_a_damaged_verdict_is_named(tmp_path, content):
     (tmp_path / "verdict.json").write_text(content)
     with pytest.raises(BadInput, match="/verdict.json is damaged .*train.yml -e attach"):
         files.read_verdict(str(tmp_path))
+
+
+def test_the_last_frame_of_a_progress_bar_stays(tmp_path):
+    log = tmp_path / "worker-0.log"
+    log.write_bytes(b"begin\r\n 0%| |\r 50%|# |\r100%|##|\nend\r\n")
+    assert files.tail(str(log)) == ["begin", "100%|##|", "end"]

@@ -1,11 +1,13 @@
 """A profile from the events of a job that measured, its lines and panels, and drifted speeds."""
 
+import html
+
 import pytest
 
 from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.job.plan.processes import ranks
-from mxcluster.job.report import curves, profile, series
+from mxcluster.job.report import curves, job_figures, page, profile, series
 from mxcluster.model.events import End, Event, Profile, ServerSpeed
 from mxcluster.model.plan import UsedProfile
 from mxcluster.model.profile import ServerTimes, Speed
@@ -137,6 +139,29 @@ def test_the_picture_has_a_panel_for_workers_steps_and_servers(cache_dir, worker
     data = series.collect(plan, [])._replace(profile=found)
     monkeypatch.setattr(curves.style, "png", lambda figure: figure.axes)
     assert len(curves.draw(data, plan, fake_run.verdict(), cache_dir)) == 3
+
+
+def test_a_legend_lies_above_the_bars(plan, whole, cache_dir, monkeypatch):
+    monkeypatch.setattr(curves.style, "png", lambda figure: figure)
+    data = series.collect(plan, [])._replace(profile=whole)
+    figure = curves.draw(data, plan, fake_run.verdict(), cache_dir)
+    figure.canvas.draw()
+    for axis in figure.axes[:2]:
+        bottom = axis.get_legend().get_window_extent().y0
+        assert all(bar.get_window_extent().y1 <= bottom for bar in axis.patches)
+
+
+def test_the_page_of_a_profile_has_its_advice_and_its_groups(plan, whole):
+    options = plan.options.replaced(program="profile")
+    plan = plan.replaced(options=options)
+    data = series.collect(plan, [])._replace(profile=whole)
+    verdict = fake_run.verdict(proposal=profile.lines(whole))
+    figures = job_figures.of_job(data, plan, verdict)
+    assert [figure.kind for figure in figures.figures] == ["bars"] * 3
+    source = page.render(data, plan, verdict, figures, {})
+    for words in (whole.advice[-1], "2 groups, 2 servers", "profile of the cluster"):
+        assert html.escape(words, quote=False) in source, words
+    assert ">dist_async ·" not in source
 
 
 def after(speeds, uses=("groups",), fits=True):

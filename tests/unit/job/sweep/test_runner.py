@@ -284,7 +284,7 @@ def test_each_damage_of_a_sweeps_files_is_refused_by_the_files_name(cluster, pla
         records = runner._earlier(spec, str(folder), str(cluster.runs), cluster.means)
         runner._stopped(str(folder))
         summary.text(spec, records, str(folder))
-        report.render(spec, records, b"")
+        report.render(spec, records)
 
     refused = 0
     for name, (content, render) in contents.items():

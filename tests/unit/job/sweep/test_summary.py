@@ -37,7 +37,7 @@ def test_an_efficiency_far_above_1_has_a_remark():
     [remark] = summary.too_efficient(spec, found)
     assert "(002) is no gain: the job with 1 worker, which it is measured against" in remark
     assert "note      " + remark in summary.text(spec, found, "runs/mine")
-    assert remark in report.render(spec, found, b"")
+    assert remark in report.render(spec, found)
     assert summary.too_efficient(*benchmark([100, 210, 320])) == []
     assert summary.too_efficient(*benchmark([0, 180, 0])) == []
     assert summary.too_efficient(compared(), {}) == []
@@ -96,7 +96,7 @@ def test_jobs_with_late_steps_are_named(tmp_path):
             found[name] = found[name].replaced(late=True)
         text = "these jobs had late steps: mine-%s, mine-%s; run them again with" % tuple(names)
         assert "late      " + text in "\n".join(summary.text(spec, found, "runs/mine"))
-        assert text in report.render(spec, found, b"")
+        assert text in report.render(spec, found)
 
 
 def comparison(seeds=3, bsp=(10.0, 12.0, 11.0), asp=(5.0, None, 6.0)):
@@ -162,8 +162,25 @@ def test_pictures_and_pages(tmp_path):
         report.write(str(folder), spec, found, str(tmp_path / "cache"))
         assert (folder / "plots.png").read_bytes().startswith(PNG)
         page = (folder / "report.html").read_text()
-        for word in words + ("mxnet 1.9.1", "all jobs", "data:image/png;base64,"):
+        for word in words + ("mxnet 1.9.1", "all jobs", "mxcluster.show({", "../"):
             assert word in page, word
+
+
+def test_a_page_links_to_the_reports_of_its_jobs():
+    for spec, found in (benchmark([100, 180, 0]), comparison()):
+        page = report.render(spec, found)
+        for one in found.values():
+            assert '<a href="../%s/report.html">' % one.id in page, one.id
+
+
+def test_the_highest_point_of_the_times_lies_inside_of_the_axes(monkeypatch, tmp_path):
+    drawn = []
+    monkeypatch.setattr(plots.style, "png", lambda figure: drawn.append(figure) or b"png")
+    spec, found = comparison()
+    plots.comparison(summary.comparison_rows(spec, found), 0.9, str(tmp_path))
+    axis = drawn[0].axes[1]
+    highest = max(y for line in axis.lines for y in line.get_ydata())
+    assert axis.get_ylim()[1] > 1.05 * highest
 
 
 def test_an_unfinished_comparison_has_a_page_without_a_picture(tmp_path):
@@ -181,7 +198,7 @@ def test_an_unfinished_comparison_has_a_page_without_a_picture(tmp_path):
 
 def test_the_job_with_one_worker_is_a_point_of_both_kinds_of_scaling():
     spec, found = benchmark([100, 180, 150], scaling="weak,strong", worker_counts="1,2")
-    series = plots._series(summary.benchmark_rows(spec, found))
+    series = plots.series(summary.benchmark_rows(spec, found))
     found = {name: [row.record.samples_per_s for row in points] for name, points in series}
     assert found == {"weak, 32 each": [100, 180], "strong, 32 in all": [100, 150]}
 

@@ -1,0 +1,187 @@
+"""Keep the history of runs: runs/<job>/summary.json, the table of runs.yml, and runs/index.html."""
+
+import json
+import math
+import os
+from typing import Dict, Iterable, List, Optional, Sequence
+
+from mxcluster.errors import BadInput
+from mxcluster.file_io import read_json, replace
+from mxcluster.job.report import figures, files, page, statuses
+from mxcluster.job.report.style import COLOURS
+from mxcluster.job.verdict_text import clock, figure, printable
+from mxcluster.lists import aligned, several
+from mxcluster.model.events import Event
+from mxcluster.model.job_knobs import Options
+from mxcluster.model.plan import Plan
+from mxcluster.model.run_summary import FAILED, OK, RunSummary
+from mxcluster.model.verdict import Verdict
+
+FILE, PAGE = "summary.json", "index.html"
+TEMPLATE = os.path.join(figures.HERE, "history.html")
+MARK = '<meta name="generator" content="mxcluster">'  # in each page of runs, near its begin
+HEADINGS = ("job", "started", "scheme", "program", "accuracy", "samples/s", "time", "verdict")
+MORE = ("tag", "knobs", "note")  # the last columns, which may be empty
+LONGEST = 200  # characters of a knob's value in a row
+# A row shows these knobs elsewhere.
+_SHOWN = ("kv", "script", "network", "data", "mpi_command", "note", "tag", "job_id")
+
+
+def summary(plan: Plan, verdict: Verdict, started: Optional[float]) -> RunSummary:
+    """Return the row of a job in the history.
+
+    Args: `started` when the job began (unix seconds), None if unknown.
+    """
+    accuracy = verdict.accuracy
+    return RunSummary(
+        job=plan.job,
+        started=started,
+        kv=verdict.kv,
+        what=printable(page.what(plan.options)),
+        knobs=_changed(plan),
+        accuracy=None if accuracy is None or not math.isfinite(accuracy) else accuracy,
+        samples_per_s=verdict.samples_per_s,
+        seconds=verdict.seconds,
+        state=OK if verdict.ok else FAILED,
+        tag=plan.options.tag,
+        note=printable(plan.options.note),
+    )
+
+
+def _changed(plan: Plan) -> Dict[str, str]:
+    """Return {knob: value as text} of the knobs that differ from their defaults."""
+    fields, found = type(plan.options).FIELDS, {}
+    for name, value in page.knobs_read(plan):
+        known = fields.get(name) or Options.FIELDS.get(name)
+        if name in _SHOWN or known is None or value == known.value_of_new():
+            continue
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        found[name] = printable(text)[:LONGEST]
+    return found
+
+
+def started(run_dir: str, plan: Plan) -> Optional[float]:
+    """Return the time when the first agent began the job (unix seconds), None if unknown."""
+    found = []
+    for host in plan.nodes:
+        try:
+            status = statuses.read(run_dir, host, plan)
+        except BadInput:
+            continue  # the verdict names the damaged file
+        found += [status.started] if status else []
+    return min(found, default=None)
+
+
+def add(run_dir: str, plan: Plan, verdict: Verdict, events: Iterable[Event]) -> None:
+    """Write summary.json of the run in `run_dir`, and the page of all runs beside `run_dir`.
+
+    Args: `events` of the job. Without any, the status of the agents tells the start.
+    """
+    begin = min((event.time for event in events), default=None)
+    when = started(run_dir, plan) if begin is None else begin
+    files.write_json(os.path.join(run_dir, FILE), summary(plan, verdict, when))
+    write_page(os.path.dirname(os.path.abspath(run_dir)))
+
+
+def of_run(run_dir: str) -> Optional[RunSummary]:
+    """Return the row of the run in `run_dir`, None for a folder without a verdict.
+
+    A run of an earlier version has no summary.json, which the function then writes. Raises BadInput
+    if a file of the run is damaged.
+    """
+    path = os.path.join(run_dir, FILE)
+    found = read_json(path, RunSummary.decode)
+    if found is None:
+        verdict = files.read_verdict(run_dir)
+        if verdict is None:
+            return None
+        plan = files.read_plan(run_dir)
+        found = summary(plan, verdict, started(run_dir, plan))
+        files.write_json(path, found)
+    return found
+
+
+def read(runs_dir: str) -> List[RunSummary]:
+    """Return the rows of all runs in `runs_dir`, the newest first. Damaged runs are left out."""
+    found = []
+    for name in os.listdir(runs_dir) if os.path.isdir(runs_dir) else []:
+        try:
+            one = of_run(os.path.join(runs_dir, name))
+        except (BadInput, OSError):
+            continue
+        if one and one.job == name:
+            found.append(one)
+    return sorted(found, key=lambda one: (one.started or 0.0, one.job), reverse=True)
+
+
+def matching(rows: Iterable[RunSummary], words: str) -> List[RunSummary]:
+    """Return the rows that contain each of the `words`, in any column and any case."""
+    wanted = words.lower().split()
+    return [row for row in rows if all(word in " ".join(cells(row)).lower() for word in wanted)]
+
+
+def cells(row: RunSummary) -> List[str]:
+    """Return the texts of a row, in the order of HEADINGS and MORE."""
+    knobs = " ".join("%s=%s" % item for item in sorted(row.knobs.items()))
+    return [
+        row.job,
+        page.date(row.started),
+        row.kv,
+        row.what,
+        "" if row.accuracy is None else "%.4f" % row.accuracy,
+        "" if row.samples_per_s is None else figure(row.samples_per_s),
+        clock(row.seconds),
+        row.state,
+        row.tag,
+        knobs,
+        row.note,
+    ]
+
+
+def table(rows: Sequence[RunSummary], most: int) -> List[str]:
+    """Return the lines of the table for a terminal, with the newest `most` rows."""
+    if not rows:
+        return ["no runs"]
+    lines = [cells(row) for row in rows[:most]]
+    titles = [*HEADINGS, *MORE]
+    used = [
+        place
+        for place in range(len(titles))
+        if place < len(HEADINGS) or any(line[place] for line in lines)
+    ]
+    found = aligned([[line[place] for place in used] for line in [titles, *lines]])
+    if len(rows) > most:
+        found.append("and %s more: give lines=" % several(len(rows) - most, "run"))
+    return [printable(line.rstrip()) for line in found]
+
+
+def write_page(runs_dir: str) -> str:
+    """Write index.html in `runs_dir`, the page of all runs, and return its path.
+
+    A page of this name that mxcluster has not written stays as it is.
+    """
+    rows = read(runs_dir)
+    path = os.path.join(runs_dir, PAGE)
+    if os.path.exists(path):
+        with open(path, encoding="utf-8", errors="replace") as stream:
+            if MARK not in stream.read(4096):
+                return path
+    content = json.dumps(
+        {
+            "titles": [*HEADINGS, *MORE],
+            "colours": COLOURS,
+            "rows": [{"cells": cells(row), "keys": [row.started, row.seconds]} for row in rows],
+        }
+    )
+    replace(
+        path,
+        page.filled(
+            TEMPLATE,
+            data=content.replace("<", "\\u003c"),
+            library=figures.library(),
+            script=figures.script(),
+            call=figures.CALL,
+            number=several(len(rows), "run"),
+        ),
+    )
+    return path

@@ -1,0 +1,30 @@
+"""The history of runs on the terminal and as a page."""
+
+from tests.unit.job.report.test_history import write_run
+
+
+def test_runs_are_listed_found_and_written_to_a_page(project, tmp_path):
+    for job, fields in (
+        ("first", {"tag": "paper", "note": "the \x1b[31mfirst", "accuracy": 0.9, "started": 1e9}),
+        ("second", {"state": "FAILED", "started": 2e9}),
+    ):
+        write_run(tmp_path, job, **fields)
+    runs = "runs_dir=%s" % tmp_path
+    result = project.run("runs.yml", "-e", runs)
+    assert result.code == 0, result.output
+    for words in ("first", "0.9000", "paper", "second", "FAILED", str(tmp_path / "index.html")):
+        assert words in result.output, result.output
+    assert "\x1b[31m" not in result.output
+    assert (tmp_path / "index.html").stat().st_size > 100000
+    result = project.run("runs.yml", "-e", runs, "-e", "find=PAPER", "--check")
+    assert result.code == 0 and "first" in result.output and "second" not in result.output
+    result = project.run("runs.yml", "-e", "findd=x")
+    assert result.code != 0 and "did you mean" in result.output, result.output
+
+
+def test_a_tag_and_a_note_are_knobs_of_a_job(project):
+    plan = ("train.yml", "-e", "plan_only=true")
+    result = project.run(*plan, "-e", "tag=paper", "-e", "note='a larger lr'")
+    assert result.code == 0, result.output
+    result = project.run(*plan, "-e", "tag='two words'")
+    assert result.code != 0 and "at most 40 letters" in result.output, result.output
