@@ -53,7 +53,7 @@ except ImportError:  # `refused_controller` reports the missing package, for all
 
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 OLDEST_CORE = (2, 16)
-PACKAGES = ("mxcluster", "sklearn", "matplotlib")
+PACKAGES = ("mxcluster", "sklearn", "matplotlib", "pathspec")
 PLAIN = re.compile("[A-Za-z0-9/._+@,=\x80-\U0010ffff-]+")  # as in tools/venv.sh
 NOTE = (
     "{name} is a variable of the inventory or of a play, and {playbooks} ignores this variable. To "

@@ -58,8 +58,8 @@ def check(
             )
         elif name.startswith(prefixes):
             found.notes.append(
-                "the inventory's variable %s begins with the name of a role, and no role reads this "
-                "variable: %s. If your site uses the variable, add its name to the list %s"
+                "the inventory's variable %s begins with the name of a role, and no role reads "
+                "this variable: %s. If your site uses the variable, add its name to the list %s"
                 % (name, CURE, SITE)
             )
     return found
