@@ -91,6 +91,7 @@ def assemble(
         files.write_json(os.path.join(run_dir, profile.FILE), found_profile)
         verdict = verdict.replaced(proposal=profile.lines(found_profile))
     files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
+    files.end_record(run_dir)
     write(run_dir, cache_dir)
     return verdict
 
@@ -169,5 +170,6 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
         replace(picture, drawn)
     elif os.path.exists(picture):
         os.remove(picture)  # An earlier attempt drew this picture.
-    replace(html, page.render(data, plan, verdict, drawn, files.logs(run_dir, plan)))
+    logs, record = files.logs(run_dir, plan), files.read_record(run_dir)
+    replace(html, page.render(data, plan, verdict, drawn, logs, record))
     return [html, picture] if drawn else [html]

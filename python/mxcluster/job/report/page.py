@@ -4,17 +4,18 @@ import base64
 import datetime
 import json
 import os
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.exit_codes import describe
-from mxcluster.job.plan import mpi
-from mxcluster.job.report import series
+from mxcluster.job import read_knobs
+from mxcluster.job.report import series, what_ran_panel
 from mxcluster.job.report.series import Histogram, Run, group_label, several_groups
 from mxcluster.job.verdict_text import clock, figure, hints, printable, sentence
 from mxcluster.lists import several, spans
 from mxcluster.model.events import Note
 from mxcluster.model.job_knobs import MpiOptions, Options
 from mxcluster.model.plan import WORKER, Plan, Process
+from mxcluster.model.run_record import RunRecord
 from mxcluster.model.verdict import Verdict
 
 TEMPLATE, STYLES = (
@@ -62,33 +63,42 @@ class Frame(NamedTuple):
     knobs_title: str
     knobs: List[Tuple[str, str]]  # [(knob, value), ...]
     files: str  # the files that the footer names
+    given: FrozenSet[str] = frozenset()  # the knobs that the user gave, which stand out
 
 
 def render(
-    data: Run, plan: Plan, verdict: Verdict, picture: bytes, logs: Mapping[str, List[str]]
+    data: Run,
+    plan: Plan,
+    verdict: Verdict,
+    picture: bytes,
+    logs: Mapping[str, List[str]],
+    record: Optional[RunRecord] = None,
 ) -> str:
     """Return the text of report.html.
 
     Args: `data` from series.collect(); `plan` and `verdict` of the job; `picture` the PNG from
-    curves.draw(); `logs` {process name: [last line of the log, ...]}.
+    curves.draw(); `logs` {process name: [last line of the log, ...]}; `record` of what ran.
     """
     failure = verdict.first_failure
     rows = [_row(process, data, plan, verdict) for process in plan.processes]
-    when = date(data.begin)
-    shown = [item for item in vars(plan.options).items() if item[0] in mpi.KNOBS or not plan.mpi]
+    when = record.begun.replace("T", " ") if record else date(data.begin)
     frame = Frame(
         name=verdict.job,
         badge="OK" if verdict.ok else "FAILED",
         is_bad=not verdict.ok,
         under=joined(verdict.kv, _what(plan.options), "started " + when if when else ""),
         knobs_title="Options",
-        knobs=knob_rows(shown),
-        files="verdict.json, events.jsonl, plan.json, nodes/",
+        knobs=knob_rows(read_knobs.values(plan).items()),
+        files="verdict.json, events.jsonl, plan.json, nodes/"
+        + (", run.json, knobs.yml" if record else ""),
+        given=frozenset(record.given if record else ()),
     )
     return fill(
         TEMPLATE,
         frame,
         tiles=tiles(plan, verdict),
+        facts=what_ran_panel.facts(record) if record else [],
+        machines=what_ran_panel.machines(record) if record else [],
         failure=failure,
         sentence=failure and sentence(failure),
         log=[printable(line) for line in failure.log] if failure else [],
@@ -266,11 +276,13 @@ def _what(options: Options) -> str:
 
 
 def date(seconds: Optional[float]) -> str:
-    """Return unix `seconds` as text with the local date and time, or "" for None."""
+    """Return unix `seconds` as text with the local date, time and zone, or "" for None."""
     return (
         ""
         if seconds is None
-        else datetime.datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+        else datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+        .astimezone()
+        .isoformat(" ", "seconds")
     )
 
 
