@@ -14,7 +14,7 @@ from ansible import __version__ as CORE
 from ansible import context
 from ansible.utils.display import Display
 
-from mxcluster import __version__, package
+from mxcluster import __version__
 from mxcluster.ansible import arguments, command_words, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.ansible.edge import TaskResult
@@ -87,14 +87,15 @@ def carry_out(given: Arguments, check: bool) -> Result:
 
 
 def _write(given: Arguments) -> None:
-    plan = packed.unpack(given.packed_plan).plan
+    known = packed.unpack(given.packed_plan)
+    plan = known.plan
     record = RunRecord(
         job=plan.job,
         command=command_words.shown(sys.argv, context.CLIARGS.get("args") or ()),
         inventory=given.inventory,
         controller=Controller(
             mxcluster=__version__,
-            package=package.archive()[0],
+            package=next((look.package or "" for look in known.looks.values()), ""),
             clone=what_ran.clone(PROJECT),
             ansible_core=CORE,
             python=platform.python_version(),

@@ -12,7 +12,7 @@ SECRET = "hush-77ab"
 
 
 def record(tmp_path, monkeypatch, check=False, **more):
-    plan = fake_run.make_plan(workers=2, groups=1, kv="dist_sync", servers=1)
+    plan = fake_run.make_plan(workers=4, groups=1, kv="dist_sync", servers=1)
     words = ["ansible-playbook", "train.yml", "-e", "lr=0.2 token=" + SECRET, "-e", "lr=0.2"]
     monkeypatch.setattr(sys, "argv", words)
     monkeypatch.setattr(mxcluster_record.context, "CLIARGS", {"args": ("train.yml",)})
