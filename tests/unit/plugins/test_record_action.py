@@ -38,7 +38,7 @@ def test_the_record_has_command_versions_and_machines_but_no_secret(tmp_path, mo
     result, run = record(tmp_path, monkeypatch)
     assert result["changed"] and not result.get("failed"), result
     found = json.loads((run / "run.json").read_text())
-    assert found["command"][2:4] == ["-e", "lr=0.2 token='***'"]
+    assert found["command"][2:4] == ["-e", "lr=0.2 token=***"]
     assert found["nodes"]["node1"]["cpu"] == "EPYC red" and found["nodes"]["node2"]["cpu"] == ""
     assert found["given"] == {"lr": "0.05"} and found["resolved"]["num_epochs"]
     assert found["inventory"] == ["/site/hosts.yml"] and found["controller"]["ansible_core"]
