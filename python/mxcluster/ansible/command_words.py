@@ -78,7 +78,9 @@ def _extra(text: str) -> str:
     except (AnsibleError, yaml.YAMLError, AttributeError, TypeError, ValueError):
         return HIDDEN
     return " ".join(
-        HIDDEN if name == "_raw_params" else "%s=%s" % (name, value if value == HIDDEN else shlex.quote(str(value)))
+        HIDDEN
+        if name == "_raw_params"
+        else "%s=%s" % (name, value if value == HIDDEN else shlex.quote(str(value)))
         for name, known in pairs
         for value in [_of_knob(name, known)]
     )
