@@ -19,12 +19,13 @@ from mxcluster.ansible import arguments, command_words, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.ansible.edge import TaskResult
 from mxcluster.errors import MxclusterError, of_system
-from mxcluster.job import read_knobs, what_ran
+from mxcluster.job import what_ran
 from mxcluster.job.plan import packed
 from mxcluster.model.answers import Looked
 from mxcluster.model.record import Record, field
 from mxcluster.model.run_record import Controller, RunRecord, now
 from mxcluster.model.shapes import Wrong
+from mxcluster.model.sweep import Knobs
 
 REGISTERED = ("looks",)
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -39,7 +40,7 @@ class Arguments(Record, strict=True):
     """The result of mxcluster_plan."""
     script: str = field(arguments.text)
     """The folder of the user's script as a zip file in base64, or empty."""
-    options: Mapping[str, object] = field(arguments.json)
+    options: Knobs = field(arguments.json)
     """The knobs as the user gave them, with the defaults of the role."""
     given: Sequence[str] = field(arguments.texts, default=[])
     """The names of the knobs that the user gave with -e."""
@@ -103,7 +104,7 @@ def _write(given: Arguments) -> None:
         nodes=what_ran.nodes(plan, looked(given.looks), given.records_dir),
         code=what_ran.code(plan.options, given.script),
         given=what_ran.given_knobs(plan, given.options, given.given),
-        resolved=read_knobs.values(plan),
+        resolved=plan.options,
         begun=now(),
     )
     what_ran.write(given.run_dir, record, plan.options, given.script, given.given)

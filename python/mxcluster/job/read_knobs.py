@@ -1,6 +1,6 @@
 """Tell which knobs a job could read. All functions are pure."""
 
-from typing import FrozenSet, Mapping
+from typing import FrozenSet, List, Tuple
 
 from mxcluster import schemes
 from mxcluster.job.plan import containers, mpi
@@ -26,10 +26,10 @@ def readable(plan: Plan) -> FrozenSet[str]:
     return frozenset(names_read(Options, TRAIN)) - _unread(options)
 
 
-def values(plan: Plan) -> Mapping[str, object]:
-    """Return {name: value} of the knobs that the job of `plan` could read, as JSON."""
+def values(plan: Plan) -> List[Tuple[str, object]]:
+    """Return [(name, value)] of the knobs that the job of `plan` could read."""
     known = readable(plan)
-    return {name: value for name, value in plan.options.encode().items() if name in known}
+    return [item for item in vars(plan.options).items() if item[0] in known]
 
 
 def _unread(options: Options) -> FrozenSet[str]:

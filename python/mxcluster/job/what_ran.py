@@ -17,8 +17,8 @@ from mxcluster.model.answers import Looked
 from mxcluster.model.job_knobs import MEASURING, Options
 from mxcluster.model.knob import MPI, PROFILE, TRAIN, knobs_of
 from mxcluster.model.plan import Plan
-from mxcluster.model.record import encode
 from mxcluster.model.run_record import Clone, Code, Hardware, NodeOfRun, RunRecord
+from mxcluster.model.sweep import Knobs
 
 KNOBS = "knobs.yml"
 GIT_SECONDS = 10.0  # timeout of each command of git
@@ -27,10 +27,10 @@ PATHS = ("script", "script_root", "hosts_file", "groups_file", "data_sharding_fi
 HIDDEN = "***"  # in place of a value of a vault
 
 
-def given_knobs(
-    plan: Plan, written: Mapping[str, object], anew: Iterable[str]
-) -> Dict[str, object]:
-    """Return {name: value} of the knobs that the user gave and that the job could read, as JSON.
+def given_knobs(plan: Plan, written: Knobs, anew: Iterable[str]) -> Dict[str, str]:
+    """Return {name: text} of the knobs that the user gave and that the job could read.
+
+    A value that is no text becomes JSON, which the knobs accept, too.
 
     A value of the inventory counts if it is not the default.
 
@@ -39,14 +39,22 @@ def given_knobs(
     known, resolved = read_knobs.readable(plan), vars(plan.options)
     defaults = {name: one.default for name, one in knobs_of(type(plan.options)).items()}
     names = set(anew) | {name for name in known if resolved[name] != defaults[name]}
+    chosen = {name: written[name] for name in sorted(names & known & set(written))}
+    return {name: _text(value) for name, value in chosen.items() if value is not None}
+
+
+def _text(value: object) -> str:
     # A vault is no JSON, so its value stays out.
-    found = json.loads(
-        json.dumps(
-            {name: written[name] for name in sorted(names & known & set(written))},
-            default=lambda value: HIDDEN,
-        )
-    )
-    return dict(found)
+    return str(value) if isinstance(value, str) else json.dumps(value, default=lambda _: HIDDEN)
+
+
+def _parsed(text: str) -> object:
+    """Return the list or dict that `text` is in JSON, else `text`, for people who read YAML."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return found if isinstance(found, (list, dict)) else text
 
 
 def nodes(plan: Plan, looks: Mapping[str, Looked], records_dir: str) -> Mapping[str, NodeOfRun]:
@@ -110,13 +118,12 @@ def write(
     import yaml
 
     os.makedirs(run_dir, exist_ok=True)
-    values = dict(record.given)
-    values.pop("job_id", None)
-    values.update({name: vars(options)[name] for name in PATHS if values.get(name)})
+    texts = {name: text for name, text in record.given.items() if name != "job_id"}
+    texts.update({name: vars(options)[name] for name in PATHS if texts.get(name)})
     if options.script and packed:
         kept = os.path.join(os.path.abspath(run_dir), package.SCRIPT_ZIP)
         name = user_script.name_of(options.script, options.script_root)
-        values.update(script=os.path.join(kept, name), script_root=kept)
+        texts.update(script=os.path.join(kept, name), script_root=kept)
         file_io.replace(kept, base64.b64decode(packed))
     playbook = MPI if "mpi_command" in vars(options) else TRAIN
     playbook = PROFILE if options.program == MEASURING else playbook
@@ -127,6 +134,7 @@ def write(
     )
     if "secret_env" in anew:
         head += "# Give secret_env again, because no file of a run has these values.\n"
-    text = yaml.safe_dump(encode(values), default_flow_style=False, allow_unicode=True)
+    values = {name: _parsed(text) for name, text in texts.items()}
+    text = yaml.safe_dump(values, default_flow_style=False, allow_unicode=True)
     file_io.replace(os.path.join(run_dir, KNOBS), head + text)
     files.write_json(os.path.join(run_dir, files.RECORD), record)

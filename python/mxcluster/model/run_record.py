@@ -4,15 +4,16 @@ import datetime
 from typing import Mapping, Optional, Sequence
 
 from mxcluster.model import names
+from mxcluster.model.job_knobs import Options, of_plan
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import each, flag, json_of, matching, optional, table, whole, words
+from mxcluster.model.shapes import each, flag, matching, optional, table, text, whole, words
 
 MOST = 100000  # nodes
 _time = matching(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d", "a time such as 2026-11-27T09:30:00+01:00"
 )
 _commit = matching(r"[0-9a-f]{40}|[0-9a-f]{64}", "a commit of git")
-_knobs = table(matching(r"[a-z][a-z0-9_]{0,99}", "the name of a knob"), json_of(6, 100000))
+_knobs = table(matching(r"[a-z][a-z0-9_]{0,99}", "the name of a knob"), text)
 
 
 def now() -> str:
@@ -87,10 +88,10 @@ class RunRecord(Record, nulls=True):
     controller: Controller = field(record(Controller))
     nodes: Mapping[str, NodeOfRun] = field(table(names.host, record(NodeOfRun), MOST))
     code: Optional[Code] = field(optional(record(Code)), default=None)
-    given: Mapping[str, object] = field(_knobs)
-    """The knobs as the user gave them with -e or in the inventory."""
-    resolved: Mapping[str, object] = field(_knobs)
-    """The knobs that this job could read, with their final values."""
+    given: Mapping[str, str] = field(_knobs)
+    """{knob: its text} of the knobs as the user gave them with -e or in the inventory."""
+    resolved: Options = field(of_plan)
+    """The final values of all knobs."""
     begun: str = field(_time)
     ended: Optional[str] = field(optional(_time), default=None)
     """The time of the report, None for a job without one."""

@@ -32,7 +32,7 @@ def record_of(plan, **fields):
                 "controller": known,
                 "nodes": {},
                 "given": {},
-                "resolved": {},
+                "resolved": plan.options,
                 "begun": now(),
             },
             **fields,
@@ -55,7 +55,7 @@ def test_given_knobs_are_those_of_the_user_that_the_job_could_read():
         "kv": "dist_sync",
     }
     found = what_ran.given_knobs(plan, written, ["batch_size", "queue", "secret_env"])
-    assert found == {"lr": "0.2", "num_workers": 5, "batch_size": "32"}
+    assert found == {"lr": "0.2", "num_workers": "5", "batch_size": "32"}
 
 
 def test_a_vault_is_no_value_of_a_record():
@@ -64,7 +64,7 @@ def test_a_vault_is_no_value_of_a_record():
             return "hush"
 
     plan = plan_of(env={"A": "hush"})
-    assert what_ran.given_knobs(plan, {"env": {"A": Vault()}}, ["env"]) == {"env": {"A": "***"}}
+    assert what_ran.given_knobs(plan, {"env": {"A": Vault()}}, ["env"]) == {"env": '{"A": "***"}'}
 
 
 def test_the_run_repeats_with_the_kept_code(tmp_path):
@@ -92,6 +92,21 @@ def test_the_run_repeats_with_the_kept_code(tmp_path):
     assert again == (packed, [])
     assert files.read_record(run) == record and record.code.path == "scripts/train.py"
     assert base64.b64decode(packed) == (tmp_path / "runs" / "j" / "script.zip").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ("0.10", "0.10"),
+        ("[ -f x ] && y", "[ -f x ] && y"),
+        ('{"A": "1"}', {"A": "1"}),
+        ("[1]", [1]),
+    ],
+)
+def test_knobs_keep_their_text(tmp_path, text, value):
+    plan = plan_of()
+    what_ran.write(str(tmp_path), record_of(plan, given={"env": text}), plan.options, "")
+    assert yaml.safe_load((tmp_path / "knobs.yml").read_text()) == {"env": value}
 
 
 def test_the_end_of_a_job_is_recorded_once(tmp_path):

@@ -88,7 +88,7 @@ def render(
         is_bad=not verdict.ok,
         under=joined(verdict.kv, _what(plan.options), "started " + when if when else ""),
         knobs_title="Options",
-        knobs=knob_rows(read_knobs.values(plan).items()),
+        knobs=knob_rows(read_knobs.values(plan)),
         files="verdict.json, events.jsonl, plan.json, nodes/"
         + (", run.json, knobs.yml" if record else ""),
         given=frozenset(record.given if record else ()),

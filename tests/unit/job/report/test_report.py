@@ -132,7 +132,7 @@ def test_the_page_tells_what_ran(good_run, tmp_path):
         nodes=dict.fromkeys(plan.nodes, node),
         code=Code(path="train.py", folder="/repo", sha256="0" * 64, clone=clone),
         given={"lr": "0.1"},
-        resolved={"lr": 0.1},
+        resolved=plan.options,
         begun="2026-11-27T09:30:00+01:00",
         ended="2026-11-27T09:31:00+01:00",
     )
