@@ -30,7 +30,14 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 
 try:
-    from mxcluster.ansible import arguments, attempts, knobs, preflight_arguments, role_specs
+    from mxcluster.ansible import (
+        arguments,
+        attempts,
+        inventory_names,
+        knobs,
+        preflight_arguments,
+        role_specs,
+    )
     from mxcluster.ansible import preflight_checks as checks
     from mxcluster.ansible.contact import NoLogin
     from mxcluster.ansible.edge import TaskResult, TaskVars
@@ -46,7 +53,7 @@ except ImportError:  # `refused_controller` reports the missing package, for all
 
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 OLDEST_CORE = (2, 16)
-PACKAGES = ("mxcluster", "sklearn", "matplotlib")
+PACKAGES = ("mxcluster", "sklearn", "matplotlib", "pathspec")
 PLAIN = re.compile("[A-Za-z0-9/._+@,=\x80-\U0010ffff-]+")  # as in tools/venv.sh
 NOTE = (
     "{name} is a variable of the inventory or of a play, and {playbooks} ignores this variable. To "
@@ -113,8 +120,11 @@ class ActionModule(NodeTask):
         documented, hostvars = role_specs.documented(PROJECT), task_vars["hostvars"]
         variables = {host: hostvars.raw_get(host) for host in judged}
         problem, notes = self._names(task_vars, documented)
+        misspelt = self._inventory_names(given, task_vars, documented)
+        notes += misspelt.notes
         problem = (
             problem
+            or "\n".join(misspelt.problems)
             or checks.refused_groups(
                 needed, groups, task_vars.get("ansible_inventory_sources") or []
             )
@@ -137,6 +147,27 @@ class ActionModule(NodeTask):
         # Check mode writes the host keys too, because ssh needs the keys to connect to the nodes.
         changed = checks.write_known_hosts(given.known_hosts, given.name, block)
         return {"changed": changed, "notes": notes}
+
+    def _inventory_names(
+        self,
+        given: "preflight_arguments.Controller",
+        task_vars: TaskVars,
+        documented: "role_specs.Options",
+    ) -> "inventory_names.Found":
+        """Return the refusals and the notes about the variables of the inventory's files.
+
+        Args: `documented` {variable: its argument spec} of all roles.
+        """
+        found = inventory_names.check(
+            checks.names_of_files(task_vars["hostvars"]),
+            documented,
+            os.listdir(os.path.join(PROJECT, "roles")),
+            given.site_variables,
+        )
+        if "train.yml" not in map(os.path.basename, context.CLIARGS.get("args") or ()):
+            for note in found.notes:
+                self._display.display("note: " + note)
+        return found
 
     def _evaluate(self, value: object, variables: TaskVars) -> None:
         """Evaluate the templates in `value`. AnsibleUndefinedVariable for an undefined variable."""

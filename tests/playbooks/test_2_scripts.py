@@ -2,7 +2,9 @@
 
 import json
 import pathlib
+import secrets
 import shutil
+import zipfile
 
 SCRIPTS = pathlib.Path(__file__).parent / "scripts"
 
@@ -53,3 +55,69 @@ def test_a_script_finds_its_data_and_its_files_come_back(project, tmp_path):
         and "warning" not in result.output.split("OK        job")[1]
     )
     assert json.loads((run / "verdict.json").read_text())["files"] == 6
+
+
+SECRET = "hush-" + secrets.token_hex(8)
+# The script needs a package of its project, reads its data and knows a secret.
+OF_PROJECT = (
+    "import os, sys\nimport helpers\nfrom mypkg import nets\nimport mxnet\n"
+    "print('ROOT', open('data.csv').read(), nets.NAME, helpers.NAME, len(os.environ['TOKEN']))\n"
+)
+
+
+def test_a_script_of_a_project_runs_again_from_its_run_folder(project, tmp_path):
+    """The run folder keeps the code, and no file of the run has a secret."""
+    for path, text in {
+        "repo/scripts/train.py": OF_PROJECT,
+        "repo/scripts/helpers.py": "NAME = 'helpers'\n",
+        "repo/mypkg/__init__.py": "",
+        "repo/mypkg/nets.py": "NAME = 'nets'\n",
+        "repo/data.csv": "7",
+        "repo/large.rec": "0" * 100,
+        "repo/.mxclusterignore": "*.rec\n",
+        "repo/.env": SECRET,
+        "repo/vault.yml": SECRET,
+        "secrets.json": json.dumps({"secret_env": {"TOKEN": SECRET}, "their_token": SECRET}),
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    inventory = project.inventory("keeper", nodes=2)
+    with open(str(inventory / "group_vars" / "all.yml"), "a") as stream:
+        stream.write("their_token: x\n")
+    given = ("-i", str(inventory), "-e", "@%s" % (tmp_path / "secrets.json"))
+    first, run = project.train(
+        *given,
+        "-e",
+        "ansible_become_password=" + SECRET,
+        kv="local",
+        job_id="of-project",
+        script=str(tmp_path / "repo" / "scripts" / "train.py"),
+        script_root=str(tmp_path / "repo"),
+    )
+    assert first.code == 0, first.output[-3000:]
+    known = json.loads((run / "run.json").read_text())
+    assert known["ended"] and known["nodes"]["node1"]["mxnet"] and known["nodes"]["node1"]["cpu"]
+    assert known["code"]["path"] == "scripts/train.py" and "***" in " ".join(known["command"])
+    names = zipfile.ZipFile(str(run / "script.zip")).namelist()
+    assert sorted(name for name in names if not name.endswith("/")) == [
+        "data.csv",
+        "mypkg/__init__.py",
+        "mypkg/nets.py",
+        "scripts/helpers.py",
+        "scripts/train.py",
+    ]
+    shutil.rmtree(str(tmp_path / "repo"))
+    again, repeated = project.train(
+        *given, "-e", "@%s" % (run / "knobs.yml"), job_id="of-project-again"
+    )
+    assert again.code == 0, again.output[-3000:]
+    for folder in (run, repeated):
+        log = (folder / "nodes" / "node1" / "worker-0.log").read_text()
+        assert "ROOT 7 nets helpers %d" % len(SECRET) in log, log
+    other = json.loads((repeated / "run.json").read_text())
+    assert other["code"]["sha256"] == known["code"]["sha256"]
+    assert other["given"]["kv"] == "local" and "What ran" in (repeated / "report.html").read_text()
+    for folder in (run, repeated, project.path / ".state"):
+        for path in folder.rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                assert SECRET.encode() not in path.read_bytes(), path

@@ -26,6 +26,8 @@ class Controller(Arguments, kind="controller"):
     """The file of host keys that ssh reads beside the user's own file."""
     name: str = field(arguments.text)
     """The name of this inventory's block in `known_hosts`."""
+    site_variables: Sequence[str] = field(arguments.texts, default=[])
+    """The names of the site's own variables in the inventory."""
 
 
 class Connection(Arguments, kind="connection"):

@@ -247,18 +247,28 @@ def known_names(given: TaskVars, hostvars: HostVars) -> Set[str]:
 
     Args: `given` {name: value} the extra variables.
     """
+    of_files = _of_files(hostvars)
+    found = {name for of_host in of_files for name in of_host}
+    return found | set(given) & words_of([given, *of_files], {})
+
+
+def names_of_files(hostvars: HostVars) -> Set[str]:
+    """Return the names that the inventory, group_vars and host_vars define for any host."""
+    return {name for of_host in _of_files(hostvars) for name in of_host}
+
+
+def _of_files(hostvars: HostVars) -> List[TaskVars]:
+    """Return the variables of each host of the inventory, without those of -e."""
     manager, inventory = hostvars._variable_manager, hostvars._inventory
-    extra, found, values = manager._extra_vars, set(), [given]  # type: TaskVars, Set[str], List[object]
-    # With these variables get_vars would return every name given with -e.
+    extra = manager._extra_vars  # with these variables get_vars would return every name of -e
     manager._extra_vars = {}
     try:
-        for host in inventory.get_hosts(ignore_limits=True):
-            of_host = manager.get_vars(host=host, include_hostvars=False)
-            found.update(of_host)
-            values.append(of_host)
+        return [
+            manager.get_vars(host=host, include_hostvars=False)
+            for host in inventory.get_hosts(ignore_limits=True)
+        ]
     finally:
         manager._extra_vars = extra
-    return found | set(given) & words_of(values, {})
 
 
 def words_of(value: object, variables: TaskVars) -> Set[str]:

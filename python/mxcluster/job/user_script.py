@@ -1,4 +1,8 @@
-"""Check a user's script and its folder on the controller, and pack them for the nodes."""
+"""Check a user's script and its folder on the controller, and pack them for the nodes.
+
+The folder is the value of the knob script_root, by default the folder that holds the script. The
+zip file of an earlier job, runs/<job>/script.zip, stands for a folder, too, and travels unchanged.
+"""
 
 import base64
 import errno
@@ -6,13 +10,17 @@ import os
 import stat
 import sys
 import warnings
-from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
+import zipfile
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple
 
 from mxcluster import package
 from mxcluster.errors import BadInput, refuse, some
+from mxcluster.job import script_imports, travelling
 
-MOST_CODE = 16 << 20  # maximum size of a script's folder, in bytes
+MOST_MB = 16  # default of the knob script_mb
 MOST_FILES = 5000
+LARGEST = 3  # maximum number of large files in a message
+GIT = "git"  # the value of script_root for the root of the git clone
 NAMED = 5  # maximum number of names in a message
 INSTALLED = ("mxcluster", "mxnet", "numpy")  # packages of the nodes' environment
 PYTHONS = ("python", "pypy", "uv run")  # Python interpreters in the first line of a script
@@ -29,16 +37,28 @@ class Folder(NamedTuple):
     unreadable: List[str]
 
 
-def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[str]]:
+def pack(
+    script: str,
+    pythons: Iterable[Optional[str]] = (),
+    root: str = "",
+    most_mb: int = MOST_MB,
+) -> Tuple[str, List[str]]:
     """Return (the script's folder as a zip file in base64, [note for the plan, ...]).
 
-    Args: `script` an absolute path on the controller; `pythons` the versions ("3.11.2") of Python
-    on the workers' nodes, None for an unknown version. Raises BadInput if the nodes cannot run the
-    script, or if the controller cannot pack the script's folder.
+    Args:
+        script: an absolute path on the controller.
+        pythons: the versions ("3.11.2") of Python on the workers' nodes, None for an unknown
+            version.
+        root: the absolute path of the folder, "" for the folder that holds the script.
+        most_mb: the maximum size of the folder in MB.
+
+    Raises BadInput if the nodes cannot run the script, or if the controller cannot pack the folder.
     """
-    folder, name = os.path.split(script)
+    folder, name = root or os.path.dirname(script), name_of(script, root)
     about = "script='%s': " % script
-    found = look(folder, about)
+    if os.path.isfile(folder):
+        return _packed(folder, most_mb, about), _judge(_member(folder, name), script, pythons)
+    found = look(folder, about, most_mb)
     if found.unreadable:
         raise BadInput(
             about
@@ -48,31 +68,13 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
         )
     if name not in found.files:
         raise BadInput(
-            about + "hidden and compiled files stay on the controller. Rename the script, without "
-            "'.' at the beginning and without .pyc or .pyo at the end"
+            about + "hidden and compiled files stay on the controller, and so do the files of "
+            "%s. Rename the script, without '.' at the beginning and without .pyc or .pyo at the "
+            "end, or correct %s" % (travelling.FILE, travelling.FILE)
         )
-    modules = _modules(found.files)
-    refuse(
-        about
-        + "the nodes would import the module %s of the script's folder in place of the installed "
-        "package. Rename %s"
-        % (module, "the script" if name == module + ".py" else "%s in %s" % (path, folder))
-        for module, path in sorted(modules.items())
-        if module in INSTALLED
-    )
-    notes = _judge(script, pythons, about)
-    notes += [
-        "skipped in the script's folder: %s (%s)" % (_named(names), why)
-        for why, names in sorted(found.skipped.items())
-    ]
-    # The attribute exists since Python 3.10, the oldest Python of a controller.
-    standard = getattr(sys, "stdlib_module_names", ())
-    hidden = sorted(file for module, file in modules.items() if module in standard)
-    if hidden:
-        notes.append(
-            "the script imports these files of its folder in place of modules of Python's standard "
-            "library: %s. Rename the files, unless you intend these imports" % _named(hidden)
-        )
+    with open(script, "rb") as stream:
+        notes = _judge(stream.read(), script, pythons)
+    notes += _judge_modules(found, folder, name, about)
     try:
         return base64.b64encode(
             package.archive(folder, inside=True, paths=found.folders + found.files)[1]
@@ -85,14 +87,143 @@ def pack(script: str, pythons: Iterable[Optional[str]] = ()) -> Tuple[str, List[
         ) from error
 
 
-def look(folder: str, about: str) -> Folder:
+def name_of(script: str, root: str = "") -> str:
+    """Return the path of `script` in its folder, such as scripts/train.py. Args: see `pack`."""
+    return _inside(script, root or os.path.dirname(script))
+
+
+def git_root(script: str) -> str:
+    """Return the root of the git clone that holds `script`, an absolute path.
+
+    Raises BadInput if no folder above the script is a git clone.
+    """
+    folder = os.path.dirname(script)
+    while not os.path.exists(os.path.join(folder, ".git")):
+        if folder == os.path.dirname(folder):
+            raise BadInput(
+                "script_root=git: no folder above %s is a git clone. Give the path of the "
+                "project's folder, or leave script_root out" % script
+            )
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def is_kept(path: str) -> bool:
+    """Return True if `path` leads into a zip file with this file, such as script.zip/train.py."""
+    folder, name = os.path.split(path)
+    while folder != os.path.dirname(folder) and not os.path.isfile(folder):
+        name = os.path.basename(folder) + "/" + name
+        folder = os.path.dirname(folder)
+    return os.path.isfile(folder) and name in _names(folder)
+
+
+def has_module(module: str, script: str, root: str = "") -> bool:
+    """Return True if `module`, such as "mine.optimizers", is in the script's folder or beside it.
+
+    Args: `script` and `root` as for `pack`.
+    """
+    folder, path = root or os.path.dirname(script), module.replace(".", "/")
+    places = {"", os.path.dirname(name_of(script, root))}
+    wanted = [
+        os.path.join(place, path + end) for place in places for end in (".py", "/__init__.py")
+    ]
+    if os.path.isfile(folder):
+        return not _names(folder).isdisjoint(wanted)
+    return any(os.path.isfile(os.path.join(folder, one)) for one in wanted)
+
+
+def _names(path: str) -> FrozenSet[str]:
+    """Return the names in the zip file `path`. Raises BadInput for any other file."""
+    try:
+        with zipfile.ZipFile(path) as packed:
+            return frozenset(packed.namelist())
+    except (OSError, zipfile.BadZipFile) as error:
+        raise BadInput(
+            "%s is neither a folder nor a zip file (%s): correct the path" % (path, error)
+        ) from error
+
+
+def _member(path: str, name: str) -> bytes:
+    """Return the content of the member `name` of the zip file `path`."""
+    with zipfile.ZipFile(path) as packed:
+        return packed.read(name)
+
+
+def _packed(path: str, most_mb: int, about: str) -> str:
+    """Return the zip file `path` in base64. Raises BadInput if its files exceed `most_mb`."""
+    with zipfile.ZipFile(path) as packed:
+        sizes = {member.filename: member.file_size for member in packed.infolist()}
+    _refuse_large(sizes, len(sizes), most_mb, about)
+    with open(path, "rb") as stream:
+        return base64.b64encode(stream.read()).decode("ascii")
+
+
+def _judge_modules(found: Folder, folder: str, name: str, about: str) -> List[str]:
+    """Return the notes about skipped files and about the modules that the script imports.
+
+    Args: `found` in `folder`; `name` the path of the script there; `about` the start of a message.
+    Raises BadInput if a module hides an installed package.
+    """
+    beside = os.path.dirname(name)
+    modules = dict(_modules(found.files), **_modules(found.files, beside))
+    refuse(
+        about
+        + "the nodes would import the module %s of the script's folder in place of the installed "
+        "package. Rename %s"
+        % (module, "the script" if name == path else "%s in %s" % (path, folder))
+        for module, path in sorted(modules.items())
+        if module in INSTALLED
+    )
+    notes = [
+        "skipped in the script's folder: %s (%s)" % (_named(names), why)
+        for why, names in sorted(found.skipped.items())
+    ]
+    # The attribute exists since Python 3.10, the oldest Python of a controller.
+    standard = getattr(sys, "stdlib_module_names", ())
+    hidden = sorted(file for module, file in modules.items() if module in standard)
+    if hidden:
+        notes.append(
+            "the script imports these files of its folder in place of modules of Python's standard "
+            "library: %s. Rename the files, unless you intend these imports" % _named(hidden)
+        )
+    return notes + _imports(found, folder, name)
+
+
+def _imports(found: Folder, folder: str, name: str) -> List[str]:
+    """Return a note for each module that the script imports from above its folder.
+
+    Args: as for `_judge_modules`.
+    """
+
+    def read(path: str) -> Optional[bytes]:
+        try:
+            with open(os.path.join(folder, path), "rb") as stream:
+                return stream.read()
+        except OSError:
+            return None
+
+    places: Dict[str, List[str]] = {}
+    for module in script_imports.missing(name, read, found.files, os.path.dirname(name)):
+        place = None if module in INSTALLED else script_imports.above(module, folder)
+        if place:
+            places.setdefault(place, []).append(module)
+    return [
+        "the nodes will not find these modules that the script imports: %s. They lie in %s, "
+        "outside the folder that goes to the nodes. Add -e script_root=%s"
+        % (_named(modules), place, place)
+        for place, modules in sorted(places.items())
+    ]
+
+
+def look(folder: str, about: str, most_mb: int = MOST_MB) -> Folder:
     """Return a Folder with the paths to send, the skipped paths and the unreadable paths.
 
     The reasons for skipped paths explain an import that fails on the nodes only.
 
-    Raises BadInput, with a message that starts with `about`, if `folder` is too large.
+    Raises BadInput, with a message that starts with `about`, if `folder` is larger than `most_mb`.
     """
-    size, found = 0, Folder([], [], {}, [])
+    rules, found = travelling.Rules(folder), Folder([], [], {}, [])
+    sizes: Dict[str, int] = {}
 
     def skip(why: str, path: str) -> None:
         found.skipped.setdefault(why, []).append(path)
@@ -100,53 +231,91 @@ def look(folder: str, about: str) -> Folder:
     for parent, folders, names in os.walk(
         folder, onerror=lambda error: found.unreadable.append(_inside(error.filename, folder))
     ):
-        folders[:] = sorted(name for name in folders if package.is_source(name))
-        for name in folders:
+        below = sorted(folders)
+        folders.clear()
+        for name in below:
             path = _inside(os.path.join(parent, name), folder)
+            why = rules.reason(path + "/") if _is_text(name) else None
+            if why is not None:
+                if why:
+                    skip(why, path)
+                continue
+            folders.append(name)
             if os.path.islink(os.path.join(parent, name)):
                 skip("links to folders", path)
             elif _is_text(name):
                 found.folders.append(path + "/")
-        for name in filter(package.is_source, names):
-            full = os.path.join(parent, name)
-            path = _inside(full, folder)
-            try:
-                seen = os.stat(full)
-            except OSError as error:
-                if error.errno in (errno.ENOENT, errno.ELOOP):
-                    skip("broken links", path)
-                else:
-                    found.unreadable.append(path)
-                continue
-            if not stat.S_ISREG(seen.st_mode):
-                skip("sockets, FIFOs or devices", path)
-            elif not os.access(full, os.R_OK) or not _is_text(path):
-                found.unreadable.append(path)
-            else:
-                found.files.append(path)
-                size += seen.st_size
-        if size > MOST_CODE or len(found.files) + len(found.folders) > MOST_FILES:
-            raise BadInput(
-                about
-                + "the script's folder goes to every node, and holds more than %d MB or %d files "
-                "and folders. Put the script and its imports into a separate folder, and put data "
-                "on the nodes (data_dir)" % (MOST_CODE >> 20, MOST_FILES)
-            )
+        for name in names:
+            _look_at(_inside(os.path.join(parent, name), folder), folder, rules, found, sizes)
+        _refuse_large(sizes, len(sizes) + len(found.folders), most_mb, about)
     found.files.sort()
     found.folders.sort()
     return found
 
 
-def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[str]:
+def _look_at(
+    path: str, folder: str, rules: travelling.Rules, found: Folder, sizes: Dict[str, int]
+) -> None:
+    """Add the file `path` of `folder` to `found`, and its size in bytes to `sizes`."""
+    full, why = os.path.join(folder, path), rules.reason(path) if _is_text(path) else None
+    if why is not None:
+        if why:
+            found.skipped.setdefault(why, []).append(path)
+        return
+    try:
+        seen = os.stat(full)
+    except OSError as error:
+        if error.errno in (errno.ENOENT, errno.ELOOP):
+            found.skipped.setdefault("broken links", []).append(path)
+        else:
+            found.unreadable.append(path)
+        return
+    if not stat.S_ISREG(seen.st_mode):
+        found.skipped.setdefault("sockets, FIFOs or devices", []).append(path)
+    elif not os.access(full, os.R_OK) or not _is_text(path):
+        found.unreadable.append(path)
+    elif rules.vault_reason(path):
+        found.skipped.setdefault("encrypted by ansible-vault", []).append(path)
+    else:
+        found.files.append(path)
+        sizes[path] = seen.st_size
+
+
+def _refuse_large(sizes: Dict[str, int], number: int, most_mb: int, about: str) -> None:
+    """Raise BadInput if files of `sizes` bytes exceed `most_mb`, or if `number` exceeds MOST_FILES.
+
+    Args: `number` of the files and folders; `about` the start of the message.
+    """
+    size = sum(sizes.values())
+    if size <= most_mb << 20 and number <= MOST_FILES:
+        return
+    largest = sorted(sizes, key=lambda path: (-sizes[path], path))[:LARGEST]
+    raise BadInput(
+        about
+        + "the script's folder goes to every node, and holds at least %.1f MB and %d files and "
+        "folders, more than %d MB (script_mb) or %d files and folders. The largest files are %s. "
+        "Name what the nodes do not need in %s, which has the syntax of .gitignore, put the script "
+        "and its imports into a separate folder, or put data on the nodes (data_dir)"
+        % (
+            size / 1048576,
+            number,
+            most_mb,
+            MOST_FILES,
+            ", ".join("%s (%.1f MB)" % (_named([path]), sizes[path] / 1048576) for path in largest),
+            travelling.FILE,
+        )
+    )
+
+
+def _judge(source: bytes, script: str, pythons: Iterable[Optional[str]]) -> List[str]:
     """Return notes on the script for the plan, or raise BadInput for an invalid Python 3 script.
 
     The script gets a note if the controller's Python cannot compile the script, but the Python of a
     node may accept the script.
 
-    Args: `pythons` as in `pack`; `about` the start of a message.
+    Args: `source` the content of the file `script`; `pythons` as in `pack`.
     """
-    with open(script, "rb") as stream:
-        source = stream.read()
+    about = "script='%s': " % script
     first = source.split(b"\n", 1)[0].decode("utf-8", "replace").strip()
     if b"\0" in source:
         raise BadInput(
@@ -178,19 +347,23 @@ def _judge(script: str, pythons: Iterable[Optional[str]], about: str) -> List[st
     return []
 
 
-def _modules(files: Iterable[str]) -> Dict[str, str]:
-    """Return {module: file or folder} of the modules that `import` finds in the script's folder.
+def _modules(files: Iterable[str], beside: str = "") -> Dict[str, str]:
+    """Return {module: file or folder} of the modules that `import` finds in a folder.
 
-    Args: `files` the paths of the files, relative to the script's folder.
+    Args: `files` the paths of the files, relative to the script's folder; `beside` the path of the
+    folder to look at, "" for the script's folder itself.
     """
     found = {}
+    start = beside + "/" if beside else ""
     for path in files:
-        top, _, rest = path.partition("/")
+        if not path.startswith(start):
+            continue
+        top, _, rest = path[len(start) :].partition("/")
         if not rest and path.endswith((".py", ".so")):
-            found[path.split(".")[0]] = path
+            found[top.split(".")[0]] = path
         # Without __init__.py, Python prefers an installed package of the same name.
         elif rest == "__init__.py":
-            found[top] = top
+            found[top] = start + top
     return found
 
 

@@ -15,6 +15,7 @@ from mxcluster.model.engine import MpiEngine
 from mxcluster.model.events import Latest
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.record import Record, field, record
+from mxcluster.model.run_record import Hardware
 from mxcluster.model.shapes import (
     Wrong,
     each,
@@ -99,6 +100,8 @@ class Looked(Answer):
         optional(matching(r"[A-Za-z0-9:.-]{1,100}", "the id of a container image")), default=None
     )
     """The id of the container image, None without containers."""
+    machine: Optional[Hardware] = field(optional(record(Hardware)), default=None)
+    """The hardware of the node for the record of the run, None from an earlier version."""
     ports_open: Optional[str] = field(optional(words), default=None)
     """The reason why other hosts reach the ports of jobs. Root gives it."""
 

@@ -75,6 +75,7 @@ MOST_SAMPLES = 100000000  # of an epoch; a worker holds a number of 8 bytes for 
 MOST_SECONDS = 10000000  # of a timeout
 MOST_MS = 3600000  # of a step
 MOST_MB = 1000000
+MOST_SCRIPT_MB = 90  # the zip file in base64 fits into a request to a node
 # A smaller array is not worth a message to every server.
 LEAST_BOUND = 1000
 MOST_BOUND = 2**31 - 1
@@ -160,6 +161,12 @@ class Program(Record):
     script: str = _of_train(_path, "")
     """Your own script on the controller. Every worker runs the script instead of the program.
     `train.yml` copies the script's folder to the nodes."""
+    script_root: str = _of_train(_path, "")
+    """The folder on the controller that holds all code of the script, such as the root of your
+    project. `train.yml` copies this folder to the nodes instead of the script's own folder. `git`
+    is the root of the git clone that holds the script."""
+    script_mb: int = _of_train(whole_number(1, MOST_SCRIPT_MB), 16)
+    """The limit in megabytes for the folder that goes to the nodes with the script."""
     script_args: Sequence[str] = _of_train(
         converted(
             to_list,

@@ -28,6 +28,7 @@ from mxcluster.node import (
     driver,
     gpu_check,
     gpus,
+    hardware,
     mpi_installation,
     mxnet_compat,
     software,
@@ -75,6 +76,7 @@ def look(request: LookRequest, jobs_hold: Callable[[str], Holders]) -> Looked:
             or set(map(str, request.gpus)) & set(taken.gpus)
         ),
         image=engine.image,
+        machine=hardware.look(),
     )
 
 

@@ -27,6 +27,7 @@ from mxcluster import events, exit_codes, phases
 from mxcluster.model.events import Done
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.node.mxnet_types import KVStore
+from mxcluster.package import SCRIPT_PLACE
 from mxcluster.training import late_variables, mxnet_library, pulse_file, scheduler
 from mxcluster.training.death_watch import Deadline, Watch, timeout_from_env, watching_handle
 
@@ -189,9 +190,13 @@ def _program(name: str, arguments: List[str]) -> int:
 def _script(path: str, arguments: List[str]) -> None:
     # Only now, after the import of MXNet: during the import a file of the script's folder could
     # replace a module of Python's standard library.
-    os.chdir(os.path.dirname(os.path.abspath(path)))
+    folder = os.path.dirname(os.path.abspath(path))
+    place = os.environ.get(SCRIPT_PLACE, "")
+    # With script_root the script is below the folder of all its code, such as root/scripts.
+    root = folder[: -len(place)].rstrip("/") if place else folder
+    os.chdir(root)
     sys.argv = [path] + arguments
-    sys.path.insert(0, os.path.dirname(os.path.abspath(path)))
+    sys.path[:0] = [folder, root] if place else [folder]
     # The script stays the main module until the process ends, as under `python script.py`. Its
     # threads may pickle functions of the main module, for example.
     main_module = types.ModuleType("__main__")

@@ -77,7 +77,7 @@ def test_folders_and_executable_bits_survive(mine, tmp_path_factory):
 def test_an_unreadable_file_is_refused_by_name(tmp_path, what):
     """The script runs as a user without root's rights, since modes do not stop root."""
     code = (
-        "import os, sys\nfrom mxcluster import errors\nfrom mxcluster.job import "
+        "import os, sys, pathspec\nfrom mxcluster import errors\nfrom mxcluster.job import "
         "user_script\nos.getuid() or os.setuid(65534)\n"
         "try: user_script.pack(sys.argv[1])\nexcept errors.BadInput as refusal: print(refusal)"
     )
@@ -151,6 +151,159 @@ def test_a_name_that_hides_a_standard_module_is_a_note(mine):
 def test_a_hidden_script_is_refused(mine):
     with pytest.raises(BadInput, match="hidden and compiled files stay on the controller"):
         mine(name=".train.py")
+
+
+def test_results_and_vaults_never_travel_unless_the_ignore_file_names_them(mine):
+    (mine.folder / "runs" / "job").mkdir(parents=True)
+    (mine.folder / "runs" / "job" / "report.html").write_text("")
+    for name in (".env", ".venv", "vault.yml", "vault_password", "group_vault.yml"):
+        (mine.folder / name).write_text("secret")
+    (mine.folder / "keys.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
+    names, notes = mine()
+    assert names == ["train.py"]
+    assert notes == [
+        "skipped in the script's folder: keys.yml (encrypted by ansible-vault)",
+        "skipped in the script's folder: group_vault.yml, runs, vault.yml, vault_password (left "
+        "out unless .mxclusterignore names it with !)",
+    ]
+    (mine.folder / ".mxclusterignore").write_text("!.env\n!keys.yml\n!runs/\n")
+    assert mine()[0] == [
+        "runs/",
+        "runs/job/",
+        ".env",
+        "keys.yml",
+        "runs/job/report.html",
+        "train.py",
+    ]
+
+
+def test_the_ignore_file_has_the_syntax_of_gitignore(mine):
+    for path in (
+        "data/a.rec",
+        "data/keep.csv",
+        "logs/x/y.log",
+        "build/x",
+        "lib/build/x",
+        "a b.txt",
+    ):
+        (mine.folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (mine.folder / path).write_text("")
+    (mine.folder / ".mxclusterignore").write_text(
+        "# data\ndata/*\n!data/keep.csv\n**/*.log\n/build/\n*.txt\n"
+    )
+    names, notes = mine()
+    assert [name for name in names if not name.endswith("/")] == [
+        "data/keep.csv",
+        "lib/build/x",
+        "train.py",
+    ]
+    assert notes == []
+
+
+def test_an_ignored_folder_is_not_searched(mine):
+    """An ignored folder may hold thousands of files, or files without a right to read."""
+    (mine.folder / "data").mkdir()
+    for number in range(3):
+        (mine.folder / "data" / str(number)).write_bytes(b"0" * (1 << 20))
+    (mine.folder / ".mxclusterignore").write_text("data\n")
+    user_script.pack(str(mine.folder / "train.py") if mine() else "", most_mb=1)
+
+
+def test_an_unreadable_ignore_file_is_refused(mine):
+    (mine.folder / ".mxclusterignore").write_bytes(b"\xff\n")
+    with pytest.raises(BadInput, match=r"\.mxclusterignore cannot be read .*UTF-8"):
+        mine()
+    (mine.folder / ".mxclusterignore").write_text("data\n***//\n!\n")
+    with pytest.raises(BadInput, match=r"no pattern of \.gitignore in line 3, '!': correct"):
+        mine()
+
+
+def test_an_ignored_script_is_refused(mine):
+    (mine.folder / ".mxclusterignore").write_text("*.py\n")
+    with pytest.raises(BadInput, match="so do the files of .mxclusterignore"):
+        mine()
+
+
+def test_a_large_folder_is_refused_with_the_largest_files(mine):
+    for name, size in (("a.rec", 3), ("b.rec", 5), ("c.rec", 1), ("d.rec", 4)):
+        (mine.folder / name).write_bytes(b"0" * (size << 20))
+    script = mine.folder / "train.py"
+    script.write_text("import mxnet\n")
+    with pytest.raises(BadInput) as refused:
+        user_script.pack(str(script), [OWN], most_mb=12)
+    for words in (
+        "13.0 MB",
+        "12 MB (script_mb)",
+        "b.rec (5.0 MB), d.rec (4.0 MB), a.rec (3.0 MB).",
+    ):
+        assert words in str(refused.value), refused.value
+    assert "c.rec" not in str(refused.value) and ".mxclusterignore" in str(refused.value)
+    assert user_script.pack(str(script), [OWN], most_mb=14)[0]
+
+
+@pytest.fixture
+def project(tmp_path):
+    """Return the root of a project whose script imports a package beside its own folder."""
+    for path, text in {
+        "scripts/train.py": "import mxnet\nimport helpers\nfrom mypkg import nets\n"
+        "try:\n    import horovod\nexcept ImportError:\n    pass\n",
+        "scripts/helpers.py": "import mypkg.data\nimport other\n",
+        "mypkg/__init__.py": "",
+        "mypkg/nets.py": "",
+        "other.py": "",
+        ".git/HEAD": "",
+    }.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return tmp_path
+
+
+def test_the_plan_warns_of_imports_from_above_the_folder(project):
+    script = str(project / "scripts" / "train.py")
+    (note,) = user_script.pack(script, [OWN])[1]
+    assert "not find these modules that the script imports: mypkg, other. They lie in %s" % (
+        project
+    ) in (note)
+    assert note.endswith("Add -e script_root=%s" % project)
+    packed, notes = user_script.pack(script, [OWN], str(project))
+    assert notes == []
+    names = zipfile.ZipFile(io.BytesIO(base64.b64decode(packed))).namelist()
+    assert "scripts/train.py" in names and "mypkg/nets.py" in names and ".git/HEAD" not in names
+
+
+def test_the_git_root_is_found(project, tmp_path_factory):
+    assert user_script.git_root(str(project / "scripts" / "train.py")) == str(project)
+    alone = tmp_path_factory.mktemp("alone") / "train.py"
+    with pytest.raises(BadInput, match="script_root=git: no folder above .* is a git clone"):
+        user_script.git_root(str(alone))
+
+
+def test_modules_are_found_in_the_root_and_beside_the_script(project):
+    script, root = str(project / "scripts" / "train.py"), str(project)
+    assert user_script.has_module("mypkg.nets", script, root)
+    assert user_script.has_module("helpers", script, root)
+    assert not user_script.has_module("mypkg.nets", script)
+    assert not user_script.has_module("absent", script, root)
+
+
+def test_a_kept_zip_file_travels_unchanged(project, tmp_path_factory):
+    script, root = str(project / "scripts" / "train.py"), str(project)
+    packed = user_script.pack(script, [OWN], root)[0]
+    kept = tmp_path_factory.mktemp("runs") / "script.zip"
+    kept.write_bytes(base64.b64decode(packed))
+    again = "%s/scripts/train.py" % kept
+    assert user_script.is_kept(again) and not user_script.is_kept("%s/train.py" % kept)
+    assert not user_script.is_kept(script)
+    assert user_script.pack(again, [OWN], str(kept)) == (packed, [])
+    assert user_script.has_module("mypkg.nets", again, str(kept))
+    (kept.parent / "no.zip").write_text("text")
+    with pytest.raises(BadInput, match="neither a folder nor a zip file"):
+        user_script.is_kept("%s/no.zip/train.py" % kept.parent)
+    with pytest.raises(BadInput, match="more than 1 MB"):
+        big = zipfile.ZipFile(str(kept), "a", zipfile.ZIP_DEFLATED)
+        big.writestr("big", b"0" * (2 << 20))
+        big.close()
+        user_script.pack(again, [OWN], str(kept), 1)
 
 
 def test_a_folder_with_too_many_files_is_refused_early(mine, monkeypatch):

@@ -99,6 +99,15 @@ def test_a_bare_variable_of_the_inventory_is_noted_and_never_attaches(look):
     assert "attach is a variable of the inventory" in look(inventory=", attach: j")["msg"]
 
 
+def test_a_misspelt_name_of_the_inventory_is_refused(look):
+    """In an earlier version only the names of -e were checked."""
+    for name, known in (("worker_shar", "worker_share"), ("mxnet_verson", "mxnet_version")):
+        for playbook in ("train.yml", "provision.yml"):
+            refuses(look(playbook, inventory=", %s: 5" % name), "did you mean %s?" % known)
+    (note,) = look(inventory=", verify_rack: 5")["notes"]
+    assert "verify_rack begins with the name of a role" in note
+
+
 def test_an_unknown_command_is_refused_with_the_known_ones():
     """A misspelt `connection` must not check the controller instead of the node."""
     task = mock.Mock(async_val=0, check_mode=False, args={"command": "link"})

@@ -192,10 +192,11 @@ def _script(inputs: Inputs, hosts: Sequence[str]) -> Tuple[str, List[str]]:
 
     Args: `hosts` that run the script.
     """
-    if not inputs.options.script:
+    options = inputs.options
+    if not options.script:
         return "", []
     pythons = [inputs.records[host].python_version for host in hosts]
-    return user_script.pack(inputs.options.script, pythons)
+    return user_script.pack(options.script, pythons, options.script_root, options.script_mb)
 
 
 def results_folder(runs_dir: object, state_dir: str, job: str = "") -> str:
@@ -320,12 +321,14 @@ def with_paths(options: Options, cwd: str) -> Options:
     """
     paths = {
         name: existing(name, path, cwd, folder=name == "data_src")
-        for name in ("script", "hosts_file", "groups_file", "data_sharding_file", "data_src")
+        for name in ("hosts_file", "groups_file", "data_sharding_file", "data_src")
         for path in [vars(options)[name]]
         if path
     }
+    if options.script:
+        paths["script"], paths["script_root"] = _script_paths(options, cwd)
     if options.server_classes:
-        _classes_beside(options.server_classes, paths["script"])
+        _classes_beside(options.server_classes, paths["script"], paths["script_root"])
     folder = paths.get("data_src")
     if folder and not any(files for _, _, files in os.walk(folder, followlinks=True)):
         raise BadInput(
@@ -333,6 +336,30 @@ def with_paths(options: Options, cwd: str) -> Options:
             "folder, or correct the path" % (shown(options.data_src), folder)
         )
     return options.replaced(**paths)
+
+
+def _script_paths(options: Options, cwd: str) -> Tuple[str, str]:
+    """Return the absolute paths of the script and of script_root, "" without script_root.
+
+    Both may lead into the zip file of an earlier job. Raises BadInput if one does not exist, or if
+    the script is outside of script_root. `cwd` is as for `plan_job`.
+    """
+    absolute = os.path.abspath(os.path.join(cwd, os.path.expanduser(options.script)))
+    if user_script.is_kept(absolute):
+        script = absolute
+    else:
+        script = existing("script", options.script, cwd)
+    if not options.script_root:
+        return script, ""
+    if options.script_root == user_script.GIT:
+        return script, user_script.git_root(script)
+    root = existing("script_root", options.script_root, cwd, None)
+    if os.path.commonpath([root, script]) != root or root == script:
+        raise BadInput(
+            "script_root=%s: the script %s is outside of this folder. Give a folder above the "
+            "script, or leave script_root out" % (shown(options.script_root), script)
+        )
+    return script, root
 
 
 def _files(options: Options) -> Dict[str, Optional[str]]:
@@ -365,26 +392,22 @@ def existing(name: str, path: str, cwd: str, folder: Optional[bool] = False) -> 
     return found
 
 
-def _classes_beside(classes: Sequence[str], script: str) -> None:
+def _classes_beside(classes: Sequence[str], script: str, root: str) -> None:
     """Refuse a server class whose module is missing in the folder of the script.
 
     mxcluster copies only this folder to the nodes. The nodes have the modules of MXNet itself, such
     as mxnet.contrib.svrg_optimization.
 
-    Args: `classes` strings "module:class"; `script` the absolute path of the script.
+    Args: `classes` strings "module:class"; `script` and `root` as for `user_script.pack`.
     """
-    folder = os.path.dirname(script)
-
-    def is_there(path: str) -> bool:
-        return os.path.isfile(path + ".py") or os.path.isfile(os.path.join(path, "__init__.py"))
-
+    folder = root or os.path.dirname(script)
     refuse(
         "server_classes: %s is invalid, because the module %s is not in %s, the folder of the "
         "script: put %s.py into this folder, or correct the name"
         % (name, name.partition(":")[0], folder, name.partition(":")[0].replace(".", "/"))
         for name in classes
         if not name.startswith("mxnet.")
-        and not is_there(os.path.join(folder, *name.partition(":")[0].split(".")))
+        and not user_script.has_module(name.partition(":")[0], script, root)
     )
 
 

@@ -15,7 +15,7 @@ from mxcluster.model.job_knobs import NETWORKS, Options
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.plan import SCHEDULER, SERVER, WORKER, Node, Plan, Process
 from mxcluster.model.program_arguments import ProgramArguments
-from mxcluster.package import OWN_FOLDERS
+from mxcluster.package import OWN_FOLDERS, SCRIPT_PLACE
 
 HEARTBEAT_INTERVAL = 1
 
@@ -146,12 +146,17 @@ def command(process: Process, plan: Plan, arguments: Optional[ProgramArguments])
     if process.role != WORKER:
         return run + ["serve"]
     if options.script:
-        script = posixpath.join(
-            node.job_dir, process.folder or "", posixpath.basename(options.script)
-        )
+        script = posixpath.join(node.job_dir, process.folder or "", _script_name(options))
         return run + ["script", script, "--"] + list(options.script_args)
     assert arguments
     return run + ["program", options.program, "--"] + arguments.command_line()
+
+
+def _script_name(options: Options) -> str:
+    """Return the path of the script in the folder that travels, such as scripts/train.py."""
+    return posixpath.relpath(
+        options.script, options.script_root or posixpath.dirname(options.script)
+    )
 
 
 def program_arguments(
@@ -213,6 +218,7 @@ def of_all(plan: Plan) -> Dict[str, str]:
     if_set = {
         "MXCLUSTER_PLACEMENT": homes(plan),
         "MXCLUSTER_SERVER_CLASSES": ",".join(options.server_classes),
+        SCRIPT_PLACE: posixpath.dirname(_script_name(options)) if options.script else "",
         "MXCLUSTER_COMPRESSION": "" if options.compression == "none" else options.compression,
         BOUND: str(options.bigarray_bound or ""),
         "MXCLUSTER_RESUME": checkpoint if options.resume else "",

@@ -74,6 +74,8 @@ def _heading(plan: Plan) -> Iterator[str]:
     counts = batches(plan)
     if counts is None:
         yield "script %s" % " ".join([options.script, *options.script_args])
+        if options.script_root:
+            yield "the folder %s goes to the nodes" % options.script_root
     else:
         yield from _training(plan, *counts)
 

@@ -94,6 +94,7 @@ def assemble(
         files.write_json(os.path.join(run_dir, profile.FILE), found_profile)
         verdict = verdict.replaced(proposal=profile.lines(found_profile))
     files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
+    files.end_record(run_dir)
     history.add(run_dir, plan, verdict, events)
     write(run_dir, cache_dir)
     return verdict
@@ -181,5 +182,6 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     exports.write_csv(os.path.join(run_dir, exports.CSV), lines)
     exports.write_tensorboard(os.path.join(run_dir, exports.TENSORBOARD), data)
     beside = [name for name in page.FILES if os.path.exists(os.path.join(run_dir, name))]
-    replace(html, page.render(data, plan, verdict, shown, files.logs(run_dir, plan), beside))
+    logs, record = files.logs(run_dir, plan), files.read_record(run_dir)
+    replace(html, page.render(data, plan, verdict, shown, logs, record, beside))
     return [html, picture] if drawn else [html]

@@ -7,6 +7,7 @@ from typing import Dict, Iterable, List, Optional, Sequence
 
 from mxcluster.errors import BadInput
 from mxcluster.file_io import read_json, replace
+from mxcluster.job import read_knobs
 from mxcluster.job.report import figures, files, page, statuses
 from mxcluster.job.report.style import COLOURS
 from mxcluster.job.verdict_text import clock, figure, printable
@@ -51,7 +52,7 @@ def summary(plan: Plan, verdict: Verdict, started: Optional[float]) -> RunSummar
 def _changed(plan: Plan) -> Dict[str, str]:
     """Return {knob: value as text} of the knobs that differ from their defaults."""
     fields, found = type(plan.options).FIELDS, {}
-    for name, value in page.knobs_read(plan):
+    for name, value in read_knobs.values(plan):
         known = fields.get(name) or Options.FIELDS.get(name)
         if name in _SHOWN or known is None or value == known.value_of_new():
             continue

@@ -4,19 +4,19 @@ import datetime
 import json
 import os
 import urllib.parse
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from mxcluster import schemes
 from mxcluster.exit_codes import describe
-from mxcluster.job.plan import mpi
-from mxcluster.job.report import figures, series
+from mxcluster.job import read_knobs
+from mxcluster.job.report import figures, series, what_ran_panel
 from mxcluster.job.report.figures import Figures
 from mxcluster.job.report.series import Histogram, Run, group_label, several_groups
 from mxcluster.job.verdict_text import clock, figure, hints, printable, sentence
 from mxcluster.lists import several, spans
 from mxcluster.model.events import Note
-from mxcluster.model.job_knobs import MpiOptions, Options, Training
+from mxcluster.model.job_knobs import MpiOptions, Options
 from mxcluster.model.plan import WORKER, Plan, Process
+from mxcluster.model.run_record import RunRecord
 from mxcluster.model.verdict import Verdict
 
 TEMPLATE, STYLES = (
@@ -64,10 +64,9 @@ class Frame(NamedTuple):
     knobs_title: str
     knobs: List[Tuple[str, str]]  # [(knob, value), ...]
     files: List[str]  # the files and folders beside the page that the footer links to
+    given: FrozenSet[str] = frozenset()  # the knobs that the user gave, which stand out
 
 
-# The knobs of the training program that a script's job uses, too.
-_OF_SCRIPTS = ("data_dir", "data_allocator")
 # The files of a run folder in the footer. `write` drops the names of missing files.
 FILES = (
     "verdict.json",
@@ -75,6 +74,8 @@ FILES = (
     "events.csv",
     "plan.json",
     "profile.json",
+    "run.json",
+    "knobs.yml",
     "curves.png",
     "nodes/",
     "tensorboard/",
@@ -88,30 +89,34 @@ def render(
     verdict: Verdict,
     drawn: Figures,
     logs: Mapping[str, List[str]],
+    record: Optional[RunRecord] = None,
     beside: Sequence[str] = FILES,
 ) -> str:
     """Return the text of report.html.
 
     Args: `data` from series.collect(), with the start of the job; `plan` and `verdict` of the job;
-    `drawn` from job_figures.of_job(); `logs` {process name: [last line of the log, ...]}; `beside`
-    the files and folders for the footer.
+    `drawn` from job_figures.of_job(); `logs` {process name: [last line of the log, ...]}; `record`
+    of what ran; `beside` the files and folders for the footer.
     """
     failure = verdict.first_failure
     rows = [_row(process, data, plan, verdict) for process in plan.processes]
-    when = date(data.begin)
+    when = record.begun.replace("T", " ") if record else date(data.begin)
     frame = Frame(
         name=verdict.job,
         badge="OK" if verdict.ok else "FAILED",
         is_bad=not verdict.ok,
         under=joined(*_kind(plan, verdict), "started " + when if when else ""),
         knobs_title="Options",
-        knobs=knob_rows(knobs_read(plan)),
+        knobs=knob_rows(read_knobs.values(plan)),
         files=list(beside),
+        given=frozenset(record.given if record else ()),
     )
     return fill(
         TEMPLATE,
         frame,
         tiles=tiles(plan, verdict, data),
+        facts=what_ran_panel.facts(record) if record else [],
+        machines=what_ran_panel.machines(record) if record else [],
         failure=failure,
         sentence=failure and sentence(failure),
         log=[printable(line) for line in failure.log] if failure else [],
@@ -151,26 +156,6 @@ def log_rows(plan: Plan, logs: Mapping[str, List[str]]) -> List[Tuple[str, str, 
         )
         for process in plan.processes
     ]
-
-
-def knobs_read(plan: Plan) -> List[Tuple[str, object]]:
-    """Return the (knob, value) pairs that the program of the job could read.
-
-    An MPI program reads the knobs of mpi.yml. A script ignores the knobs of the training program,
-    and each scheme ignores the knobs of other schemes.
-    """
-    options, known = vars(plan.options), set(vars(plan.options))
-    if plan.mpi:
-        known &= set(mpi.KNOBS)
-    else:
-        own = schemes.of(plan.kv).knobs if plan.kv in schemes.NAMES else ()
-        known -= {name for row in schemes.SCHEMES for name in row.knobs if name not in own}
-        if plan.options.script:
-            known -= set(Training.FIELDS) - set(_OF_SCRIPTS)
-            known -= {"program", "lr_scale"}
-        else:
-            known -= {"script_args", "server_classes"}
-    return [(name, value) for name, value in options.items() if name in known]
 
 
 def of_figures(drawn: Figures) -> Dict[str, str]:
@@ -346,9 +331,13 @@ def what(options: Options) -> str:
 
 def date(seconds: Optional[float]) -> str:
     """Return unix `seconds` as text with the local date, time and zone, or "" for None."""
-    if seconds is None:
-        return ""
-    return datetime.datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %z")
+    return (
+        ""
+        if seconds is None
+        else datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+        .astimezone()
+        .isoformat(" ", "seconds")
+    )
 
 
 def _note(event: Note, begin: float) -> Tuple[str, str, str]:

@@ -10,7 +10,7 @@ import sys
 from typing import Dict, Iterable, List, Set
 
 from mxcluster.errors import BadInput
-from mxcluster.package import SCRIPT_FOLDER
+from mxcluster.package import SCRIPT_FOLDER, SCRIPT_PLACE
 
 # The modules of MXNet's own optimizers and schedules, with all modules in them. `import mxnet`
 # loads all of them, so a worker and a server of one MXNet allow the same classes. MXNet defines
@@ -38,8 +38,10 @@ def allowed() -> Dict[str, type]:
     ]
     declared = [text for text in os.environ.get("MXCLUSTER_SERVER_CLASSES", "").split(",") if text]
     folder = os.path.join(os.environ.get("MXCLUSTER_JOB_DIR", "."), SCRIPT_FOLDER)
-    if declared and os.path.isdir(folder) and folder not in sys.path:
-        sys.path.insert(0, folder)
+    if declared and os.path.isdir(folder):
+        place = os.environ.get(SCRIPT_PLACE, "")
+        folders = [os.path.join(folder, place), folder] if place else [folder]
+        sys.path[:0] = [one for one in folders if one not in sys.path]
     return by_name(classes + [declared_class(text) for text in declared])
 
 

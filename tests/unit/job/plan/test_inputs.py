@@ -223,6 +223,31 @@ def test_server_classes_must_lie_beside_the_script(plan, tmp_path):
         plan(script="code/train.py", server_classes=there + ["other:A"])
 
 
+def test_the_folder_of_a_project_is_sent_with_its_script(plan, tmp_path):
+    for name in ("repo/.git/HEAD", "repo/scripts/train.py", "repo/mine.py", "other/x.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("")
+    for root in ("repo", "git"):
+        planned = plan(script="repo/scripts/train.py", script_root=root, server_classes=["mine:A"])
+        assert planned.plan.options.script_root == str(tmp_path / "repo")
+        names = zipfile.ZipFile(io.BytesIO(base64.b64decode(planned.script))).namelist()
+        assert sorted(names) == ["mine.py", "scripts/", "scripts/train.py"]
+        worker = planned.plan.of_role("worker")[0]
+        assert worker.command[5].endswith("/files/worker-0/scripts/train.py"), worker.command
+        for process in planned.plan.processes:
+            assert process.role == "scheduler" or process.env[package.SCRIPT_PLACE] == "scripts"
+    assert package.SCRIPT_PLACE not in plan(script="repo/mine.py").plan.processes[-1].env
+    for root, words in (
+        ("other", "script_root='other': the script .* is outside of this folder"),
+        ("nowhere", "script_root='nowhere' does not exist"),
+    ):
+        with pytest.raises(BadInput, match=words):
+            plan(script="repo/scripts/train.py", script_root=root)
+    for knob in ({"script_root": "repo"}, {"script_mb": 20}):
+        with pytest.raises(BadInput, match="needs a script: add the script"):
+            plan(**knob)
+
+
 def test_a_torn_node_record_is_named(plan, tmp_path):
     (tmp_path / "nodes" / "a.json").write_text("{")
     with pytest.raises(BadInput, match="a: .*/a.json is damaged.*run provision.yml"):

@@ -14,13 +14,14 @@ import pytest
 from PIL import Image
 
 from mxcluster.job import report
-from mxcluster.job.report import curves, job_figures, node_ends, page, series
+from mxcluster.job.report import curves, files, job_figures, node_ends, page, series
 from mxcluster.job.report import figures as report_figures
 from mxcluster.job.report.figures import Figures, Line, Lines, Member
 from mxcluster.model import plan as plans
 from mxcluster.model.answers import Lost, NodeResult
 from mxcluster.model.events import Balance, Batch, End, Epoch, Event, Note, Start, Updates
 from mxcluster.model.plan import Plan
+from mxcluster.model.run_record import Clone, Code, Controller, NodeOfRun, RunRecord
 from tests.unit.job.report import fake_run
 
 NO_FIGURES = Figures([], [])
@@ -123,6 +124,48 @@ def test_the_page_of_a_failure_begins_with_its_cause(failed_run):
     ):
         assert words in found, words
     assert found.index("First failure") < found.index("Curves")
+
+
+def test_the_page_tells_what_ran(good_run, tmp_path):
+    """Only the knobs that the job could read, and those of the user stand out."""
+    plan = files.read_plan(str(good_run))
+    before = (good_run / "report.html").read_text()
+    assert "What ran" not in before and "<dt>queue</dt>" not in before
+    node = NodeOfRun(cpu="EPYC <b>", cores=2, memory_mb=2048, gpus=["V100", "V100"], mxnet="1.9.1")
+    clone = Clone(commit="ab" * 20, clean=False)
+    known = Controller(
+        mxcluster="0.1.0", package="m.zip", clone=clone, ansible_core="2.16.1", python="3.11.2"
+    )
+    record = RunRecord(
+        job=plan.job,
+        command=["ansible-playbook", "train.yml", "-e", "lr=0.1"],
+        inventory=["inventory/local"],
+        controller=known,
+        nodes=dict.fromkeys(plan.nodes, node),
+        code=Code(path="train.py", folder="/repo", sha256="0" * 64, clone=clone),
+        given={"lr": "0.1"},
+        resolved=plan.options,
+        begun="2026-11-27T09:30:00+01:00",
+        ended="2026-11-27T09:31:00+01:00",
+    )
+    html = page.render(
+        series.collect(plan, []), plan, fake_run.verdict(fake_run.failure()), NO_FIGURES, {}, record
+    )
+    found = Page(html).text
+    for words in (
+        "started 2026-11-27 09:30:00+01:00",
+        "What ran",
+        "ansible-playbook train.yml -e lr=0.1",
+        "commit abababababab with changes",
+        "2 x V100",
+        "EPYC <b>, 2 cores",
+        "2.0 GB",
+        "MXNet 1.9.1",
+        "train.py in script.zip",
+        "knobs.yml",
+    ):
+        assert words in found, words
+    assert re.findall(r'class="given"[^>]*><dt>(\w+)<', html) == ["lr"]
 
 
 def test_logs_are_escaped_and_lose_their_colours(failed_run, good_run):

@@ -2,15 +2,14 @@
 
 import platform
 import time
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional, Sequence
 
 import numpy as np
 
 from mxcluster.model.events import Event, Machine, Measured, Waits
 from mxcluster.node import gpus as node_gpus
+from mxcluster.node.hardware import CPUINFO, cpu
 from mxcluster.node.mxnet_types import Module, NDArray
-
-CPUINFO = "/proc/cpuinfo"
 
 
 class Meter(object):
@@ -152,20 +151,6 @@ def machine(gpus: int, cpuinfo: str = CPUINFO) -> Machine:
         cores=cores,
         gpus=sorted({gpu.name for gpu in node_gpus.listed()}) if gpus else [],
     )
-
-
-def cpu(path: str = CPUINFO) -> Tuple[str, int]:
-    """Return (CPU name, number of logical cores) from the file `path`.
-
-    Returns ("", 0) if the file cannot be read.
-    """
-    try:
-        with open(path, errors="replace") as stream:
-            lines = [line.partition(":") for line in stream]
-    except OSError:
-        return "", 0
-    names = [value.strip() for key, _, value in lines if key.strip() == "model name"]
-    return (names[0] if names else ""), sum(key.strip() == "processor" for key, _, value in lines)
 
 
 def wait(lists: Sequence[Optional[Sequence[Optional[NDArray]]]]) -> None:
