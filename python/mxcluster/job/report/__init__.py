@@ -112,7 +112,9 @@ def _merged_events(plan: Plan, run_dir: str) -> Tuple[List[Event], Dict[str, int
         os.path.join(run_dir, event_files.FILE),
         "".join(json.dumps(line.content) + "\n" for line in lines),
     )
-    return [line.event for line in lines], {host: damaged.count(found[host]) for host in found}
+    return event_files.first_hand(line.event for line in lines), {
+        host: damaged.count(found[host]) for host in found
+    }
 
 
 def _with_archive(
@@ -160,7 +162,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     lines = event_files.merge({path: sound_events.own_events(plan)}, damaged.append)
     left_out = sound_events.warnings({event_files.FILE: len(damaged)})
     verdict = verdict.replaced(warnings=[*verdict.warnings, *left_out])
-    data = series.collect(plan, [line.event for line in lines])._replace(
+    data = series.collect(plan, event_files.first_hand(line.event for line in lines))._replace(
         profile=profiles.of_file(os.path.join(run_dir, profile.FILE))
     )
     drawn = curves.draw(data, plan, verdict, cache_dir)

@@ -3,6 +3,7 @@
 CURVES is the table of the curves in the picture and in the page. A new curve is a row.
 """
 
+import collections
 from typing import (
     Dict,
     Iterable,
@@ -16,13 +17,16 @@ from typing import (
     TypeVar,
 )
 
+from mxcluster.job import script_figures
 from mxcluster.model.events import (
     Balance,
     Batch,
     End,
     Epoch,
     Event,
+    Metric,
     Note,
+    Pushes,
     Start,
     StoreWaits,
     Updates,
@@ -37,6 +41,7 @@ MOST_POINTS = 600
 # The vertical axis of a curve: logarithmic if the values span a wide range, from zero, or close to
 # the values between 0 and 1.
 LOG, FROM_ZERO, FRACTION = "log", "from zero", "fraction"
+MOST_NAMED = 9  # curves of metrics with a name of a script's own
 
 
 class Curve(NamedTuple):
@@ -55,13 +60,20 @@ CURVES = (
     Curve("accuracy", (Epoch, End), "accuracy", "Validation accuracy", False, FRACTION),
     Curve("speed", (Batch,), "samples_per_s", "Samples per second", True, FROM_ZERO),
 )
+# Drawn only if a job has no other curve.
+PUSHES = Curve("pushes", (Pushes,), "per_s", "Pushes per second", False, FROM_ZERO)
+
+
+def of_metric(name: str) -> Curve:
+    """Return the curve of a metric with the name `name`."""
+    return Curve("metric " + name, (), "", name, False, LOG)
 
 
 class Worker:
     """The points of each curve of a worker, and its last events of some kinds."""
 
     def __init__(self) -> None:
-        self.points: Dict[str, Points] = {curve.name: [] for curve in CURVES}
+        self.points: Dict[str, Points] = collections.defaultdict(list)  # {name of a curve: points}
         self.start, self.end, self.waits = Start(), End(), StoreWaits()
 
     def add(self, event: Event, begin: float) -> None:
@@ -72,7 +84,10 @@ class Worker:
             self.end = event
         elif isinstance(event, StoreWaits):
             self.waits = event
-        for curve in CURVES:
+        elif isinstance(event, Metric) and event.name and event.value is not None:
+            points = self.points[of_metric(event.name).name]
+            points.append((event.time - begin, float(event.value)))
+        for curve in (*CURVES, PUSHES):
             value = getattr(event, curve.field) if isinstance(event, curve.kinds) else None
             if value is not None:
                 self.points[curve.name].append((event.time - begin, float(value)))
@@ -122,6 +137,8 @@ class Run(NamedTuple):
     balance: List[Balance]
     notes: List[Note]
     profile: Optional[Profile] = None
+    curves: Sequence[Curve] = CURVES
+    speeds: Mapping[int, float] = {}  # {worker: samples per second}, from its events of batches
 
 
 def collect(plan: Plan, events: Sequence[Event]) -> Run:
@@ -148,7 +165,18 @@ def collect(plan: Plan, events: Sequence[Event]) -> Run:
             event for event in events if isinstance(event, Balance) and event.role == "worker"
         ],
         notes=[event for event in events if isinstance(event, Note)],
+        curves=_curves(events),
+        speeds=script_figures.speeds(events) if plan.options.script else {},
     )
+
+
+def _curves(events: Iterable[Event]) -> List[Curve]:
+    """Return CURVES, and a curve of each metric with a name; PUSHES for a job without a figure."""
+    events = list(events)
+    names = [event.name for event in events if isinstance(event, Metric) and event.name]
+    named = [of_metric(name) for name in list(dict.fromkeys(names))[:MOST_NAMED]]
+    is_known = named or any(isinstance(event, (Batch, Epoch, End)) for event in events)
+    return [*CURVES, *named] if is_known else [*CURVES, PUSHES]
 
 
 def last_of(events: Iterable[Event], kind: Type[E], role: str = WORKER) -> Dict[int, E]:
@@ -164,7 +192,7 @@ def drawn(run: Run) -> List[Curve]:
     """Return the curves with a point."""
     return [
         curve
-        for curve in CURVES
+        for curve in run.curves
         if any(worker.points[curve.name] for worker in run.workers.values())
     ]
 
