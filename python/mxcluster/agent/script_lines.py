@@ -13,7 +13,7 @@ from mxcluster.model.line_request import LineRequest
 from mxcluster.model.plan import WORKER, NodePlan
 from mxcluster.node import processes
 
-LAST = 10.0  # seconds within which the reader has read the last lines
+LAST = 5.0  # seconds within which the reader has read the last lines
 
 
 class Reader:

@@ -2,10 +2,12 @@
 
 from typing import Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
+from mxcluster.errors import some
 from mxcluster.lists import several
 from mxcluster.model.events import Batch, DroppedMetric, End, Epoch, Event, Metric, Pushes
 from mxcluster.model.plan import WORKER, Plan
 
+MOST = 20  # metrics in a message: a script may write any number of events
 HELP = (
     "print lines as mx.callback.Speedometer and Module.fit do, or give the knob metrics a regular "
     "expression for your own lines"
@@ -57,7 +59,7 @@ def sources(plan: Plan, events: Sequence[Event]) -> str:
             found = own if event.source is None else of_lines
             found.setdefault(name, set()).add(event.index or 0)
     parts = ["%s from %s" % (names, _lines_of(which)) for names, which in _together(of_lines)]
-    parts += ["%s from events of the script" % ", ".join(own)] if own else []
+    parts += ["%s from events of the script" % some(list(own))] if own else []
     if parts:
         return "; ".join(parts)
     if any(isinstance(event, Pushes) for event in events):
@@ -73,8 +75,8 @@ def dropped(events: Sequence[Event]) -> List[str]:
             hosts.setdefault((event.name, event.why), []).append(event.host or "a node")
     return [
         "the metric %s is dropped on %s, because its regular expression %s: correct the expression "
-        "in the knob metrics" % (name, ", ".join(sorted(set(where))), why)
-        for (name, why), where in hosts.items()
+        "in the knob metrics" % (name, some(sorted(set(where))), why)
+        for (name, why), where in list(hosts.items())[:MOST]
     ]
 
 
@@ -101,7 +103,7 @@ def _together(found: Mapping[str, Set[int]]) -> List[Tuple[str, Set[int]]]:
             groups.append(([name], found[name]))
         else:
             names.append(name)
-    return [(", ".join(names), which) for names, which in groups]
+    return [(some(names), which) for names, which in groups[:MOST]]
 
 
 def _lines_of(workers: Set[int]) -> str:

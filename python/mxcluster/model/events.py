@@ -191,10 +191,15 @@ class Waits(Event, kind="waits"):
     waited_s: float = field(_figure)
 
 
+def _name(value: object) -> Optional[str]:
+    """Return the name of a metric, at most 100 characters."""
+    return None if value is None else words(value)[:100]
+
+
 class Metric(Event, kind="metric"):
     """A figure with a name of the script's own, such as a perplexity."""
 
-    name: Optional[str] = field(optional(words), default=None)
+    name: Optional[str] = field(_name, default=None)
     value: Optional[float] = field(_number, default=None)
     epoch: Optional[int] = field(_count, default=None)
     """The number of the epoch, from 0."""
