@@ -82,7 +82,7 @@ def compute(
         first_failure=failure,
         left={host: one.left for host, one in results.items() if one.left is not None},
         warnings=lines + script_figures.dropped(events),
-        figures=script_figures.sources(plan, events),
+        figures=script_figures.sources(plan, events) or None,
         files=files,
         nodes={host: _state(results[host].status) for host in plan.nodes},
     )

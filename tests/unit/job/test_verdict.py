@@ -85,7 +85,6 @@ def test_the_verdict_of_a_successful_job():
         "first_failure": None,
         "left": {},
         "warnings": [],
-        "figures": "",
         "files": 0,
         "nodes": {"node1": "done", "node2": "done"},
     }
