@@ -9,8 +9,8 @@ from mxcluster.model.plan import WORKER, Plan
 
 MOST = 20  # metrics in a message: a script may write any number of events
 HELP = (
-    "print lines as mx.callback.Speedometer and Module.fit do, or give the knob metrics a regular "
-    "expression for your own lines"
+    "print lines as mx.callback.Speedometer and Module.fit do, with logging at the level INFO, or "
+    "give the knob metrics a regular expression for your own lines"
 )
 # The figures of the classes of events, in the order of the sentence.
 _FIGURES = (

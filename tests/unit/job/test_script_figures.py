@@ -38,7 +38,7 @@ def test_accuracy_and_speed_of_a_script_come_from_its_events():
 @pytest.mark.parametrize(
     "found, words",
     [
-        ([], "none: print lines as mx.callback.Speedometer and Module.fit do, or give"),
+        ([], "none: print lines as mx.callback.Speedometer and Module.fit do, with logging"),
         (
             [Pushes(role="worker", index=0, pushes=1, per_s=1.0, source=LINES)],
             "only pushes per second, by the counter of the kv-store: print lines as",
