@@ -58,6 +58,8 @@ def sources(plan: Plan, events: Sequence[Event]) -> str:
         for name in _names(event):
             found = own if event.source is None else of_lines
             found.setdefault(name, set()).add(event.index or 0)
+    if 0 in of_lines.get("accuracy", ()):
+        of_lines["accuracy"] = {0}  # the accuracy of the job is that of worker 0
     parts = ["%s from %s" % (names, _lines_of(which)) for names, which in _together(of_lines)]
     parts += ["%s from events of the script" % some(list(own))] if own else []
     if parts:

@@ -45,7 +45,7 @@ def test_accuracy_and_speed_of_a_script_come_from_its_events():
         ),
         ([epoch(0, 0.5)], "accuracy from worker 0's lines"),
         (
-            [epoch(0, 0.5), batch(0, 9.0, 2.0), batch(1, 9.0, 2.0)],
+            [epoch(0, 0.5), epoch(1, 0.5), batch(0, 9.0, 2.0), batch(1, 9.0, 2.0)],
             "accuracy from worker 0's lines; loss, samples per second from the lines of 2 workers",
         ),
         (
