@@ -21,8 +21,10 @@ _FIGURES = (
 )
 
 
-def accuracy(events: Sequence[Event]) -> Optional[float]:
-    """Return the last accuracy of worker 0 on held-out samples, None without one."""
+def accuracy(plan: Plan, events: Sequence[Event]) -> Optional[float]:
+    """Return a script's last accuracy of worker 0 on held-out samples, None without one."""
+    if not plan.options.script:
+        return None
     found = [
         event.accuracy
         for event in events
@@ -31,11 +33,18 @@ def accuracy(events: Sequence[Event]) -> Optional[float]:
     return next((one for one in reversed(found) if one is not None), None)
 
 
-def speeds(events: Sequence[Event]) -> Dict[int, float]:
-    """Return {worker: its mean speed in samples per second} from the events of batches.
+def speed(plan: Plan, events: Sequence[Event]) -> Optional[float]:
+    """Return the samples per second of all workers of a script, None without one."""
+    return sum(speeds(plan, events).values()) or None
+
+
+def speeds(plan: Plan, events: Sequence[Event]) -> Dict[int, float]:
+    """Return {worker of a script: its mean speed in samples per second}.
 
     The mean is harmonic: a Speedometer prints a speed after each equal number of samples.
     """
+    if not plan.options.script:
+        return {}
     seconds: Dict[int, List[float]] = {}  # of one sample, for each reading
     for event in events:
         if isinstance(event, Batch) and event.role == WORKER and event.index is not None:

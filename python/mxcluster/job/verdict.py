@@ -57,9 +57,8 @@ def compute(
     parts = _parts(results)
     failure = _cause(plan, results, parts, done, engine)
     accuracy = ends[0].accuracy if 0 in ends else None
-    is_script = bool(plan.options.script)
-    if is_script and accuracy is None:
-        accuracy = script_figures.accuracy(events)
+    if accuracy is None:
+        accuracy = script_figures.accuracy(plan, events)
     # A host with a problem always has a failure, from `_not_collected`.
     lines = list(warnings) + _uncollected(results, failure.host if failure else "")
     if failure is None:
@@ -67,9 +66,7 @@ def compute(
         lines += more
     seconds = max([end.seconds or 0.0 for end in ends.values()] or [0.0])
     samples = sum(end.samples or 0 for end in ends.values())
-    speed = samples / seconds if seconds and samples else None
-    if is_script and speed is None:
-        speed = sum(script_figures.speeds(events).values()) or None
+    speed = samples / seconds if seconds and samples else script_figures.speed(plan, events)
     elapsed = seconds if seconds and failure is None else _elapsed(results, engine)
     return Verdict(
         ok=failure is None,

@@ -166,7 +166,7 @@ def collect(plan: Plan, events: Sequence[Event]) -> Run:
         ],
         notes=[event for event in events if isinstance(event, Note)],
         curves=_curves(events),
-        speeds=script_figures.speeds(events) if plan.options.script else {},
+        speeds=script_figures.speeds(plan, events),
     )
 
 
