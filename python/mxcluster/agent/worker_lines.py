@@ -46,6 +46,8 @@ class WorkerLines:
         self._batches: Dict[Optional[int], Dict[str, float]] = {}  # {epoch: {field: value}}
         self._epochs: Dict[Optional[int], Dict[str, float]] = {}
         self._metrics: Dict[Tuple[str, Optional[int]], float] = {}
+        # {epoch: number of the speeds, sum of their reciprocal values}
+        self._speeds: Dict[Optional[int], Tuple[int, float]] = {}
         self._epoch: Optional[int] = None  # of the latest line with one
         self._seconds: Optional[Tuple[int, float]] = None  # the latest epoch and its duration
 
@@ -59,7 +61,7 @@ class WorkerLines:
         rest = line[place.end() :]
         speed, seconds = _SPEED.search(rest), _SECONDS.search(rest)
         if speed:
-            self._of_batch("samples_per_s", float(speed.group(1)))
+            self._speed(float(speed.group(1)))
         if seconds:
             self._seconds = self._epoch, float(seconds.group(1))
         is_validation = bool(_VALIDATION.search(rest))
@@ -77,8 +79,10 @@ class WorkerLines:
         self._epoch = self._epoch if epoch is None else epoch
         if name == "epoch":
             self._epoch = int(value) if 0 <= value < 1e9 else self._epoch
-        elif name in ("loss", "samples_per_s"):
+        elif name == "loss":
             self._of_batch(name, value)
+        elif name == "samples_per_s":
+            self._speed(value)
         elif name == "accuracy" and 0 <= value <= 1:
             self._accuracy(value)
         else:
@@ -87,7 +91,8 @@ class WorkerLines:
     def take(self) -> List[Event]:
         """Return the events of all figures since the last call.
 
-        There is at most one event of each kind, name and epoch: the latest figures count.
+        There is at most one event of each kind, name and epoch: the mean speed and the latest other
+        figures count.
         """
         found: List[Event] = [
             Batch(epoch=epoch, source=LINES).replaced(**values)
@@ -101,7 +106,7 @@ class WorkerLines:
             Metric(name=name, value=value, epoch=epoch, source=LINES)
             for (name, epoch), value in list(self._metrics.items())[-MOST:]
         ]
-        self._batches, self._epochs, self._metrics = {}, {}, {}
+        self._batches, self._epochs, self._metrics, self._speeds = {}, {}, {}, {}
         return found
 
     def _pair(self, name: str, value: float, is_validation: bool) -> None:
@@ -126,6 +131,14 @@ class WorkerLines:
         values["accuracy"] = value
         if self._seconds and self._seconds[0] == self._epoch and _fits(self._seconds[1]):
             values["seconds"] = self._seconds[1]
+
+    def _speed(self, value: float) -> None:
+        """Take over a speed. The mean is harmonic: each reading is of equally many samples."""
+        if 0 < value <= LARGEST:
+            number, seconds = self._speeds.get(self._epoch, (0, 0.0))
+            number, seconds = number + 1, seconds + 1.0 / value
+            self._speeds[self._epoch] = number, seconds
+            self._of_batch("samples_per_s", round(number / seconds, 3))
 
     def _of_batch(self, name: str, value: float) -> None:
         if _fits(value):
