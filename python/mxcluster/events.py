@@ -23,13 +23,16 @@ from typing import (
     Optional,
     Set,
     Tuple,
+    TypeVar,
     Union,
     overload,
 )
 
 from mxcluster.errors import DAMAGED
 from mxcluster.model import shapes
-from mxcluster.model.events import Event, Note, now
+from mxcluster.model.events import Event, Latest, Note, now
+
+E = TypeVar("E", bound=Event)
 
 FILE = "events.jsonl"
 LEVELS = 12  # most levels of lists and objects in an event
@@ -198,6 +201,27 @@ def merge(
             else:
                 damaged(path)
     return sorted(found, key=lambda line: line.event.time)
+
+
+def first_hand(found: Iterable[E]) -> List[E]:
+    """Return `found` without the events of lines of a worker that writes such events itself."""
+    found = list(found)
+    own = {(one.KIND, one.role, one.index) for one in found if one.source is None}
+    return [
+        one for one in found if one.source is None or (one.KIND, one.role, one.index) not in own
+    ]
+
+
+def after(latest: Latest, event: Event) -> Event:
+    """Return `event`, with the figures of the event of its kind in `latest` that it lacks.
+
+    Only an event of lines takes figures over, because a line seldom has all of them.
+    """
+    before = vars(latest)[event.KIND]
+    if before is None or event.source is None:
+        return event
+    missing = {name: value for name, value in vars(before).items() if vars(event)[name] is None}
+    return event.replaced(**missing)
 
 
 def plain(value: object, not_finite: Callable[[float], object] = lambda number: None) -> object:

@@ -121,3 +121,25 @@ def test_a_script_of_a_project_runs_again_from_its_run_folder(project, tmp_path)
         for path in folder.rglob("*"):
             if path.is_file() and not path.is_symlink():
                 assert SECRET.encode() not in path.read_bytes(), path
+
+
+def test_the_lines_of_an_unmodified_script_give_its_figures(project):
+    metrics = {"slow": "(a+)+$", "bleu": r"epoch (?P<epoch>\d+): BLEU (\d+)"}
+    result, run = project.train(
+        kv="dist_sync", num_workers=2, script=str(SCRIPTS / "module_fit.py"), metrics=metrics
+    )
+    assert result.code == 0, result.output
+    verdict = json.loads((run / "verdict.json").read_text())
+    assert verdict["accuracy"] > 0.5 and verdict["samples_per_s"] > 0, verdict
+    assert "loss, samples per second" in verdict["figures"], verdict
+    assert "figures   accuracy" in result.output
+    dropped = "the metric slow is dropped on node1, node2, because its regular expression needs"
+    assert any(warning.startswith(dropped) for warning in verdict["warnings"]), verdict
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    bleu = [
+        (event["index"], event["epoch"], event["value"])
+        for event in events
+        if event["event"] == "metric" and event["name"] == "bleu"
+    ]
+    # The events of one look at a log have one entry for each epoch.
+    assert sorted(bleu) == [(worker, epoch, 10 * epoch) for worker in (0, 1) for epoch in range(4)]

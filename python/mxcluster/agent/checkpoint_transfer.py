@@ -8,7 +8,8 @@ import os
 from typing import Optional
 
 from mxcluster import checkpoints
-from mxcluster.agent.folder import JobFolder, open_regular
+from mxcluster.agent.folder import JobFolder
+from mxcluster.agent.log_files import open_regular
 from mxcluster.errors import BadInput
 from mxcluster.model import protocol
 from mxcluster.model.answers import PieceOfFile

@@ -7,7 +7,8 @@ from typing import IO, BinaryIO, Dict, List, Optional, Set, Union, cast
 
 from mxcluster.agent import batch_job, script_files
 from mxcluster.agent.commands import left
-from mxcluster.agent.folder import JobFolder, open_regular, private, remove
+from mxcluster.agent.folder import JobFolder, private, remove
+from mxcluster.agent.log_files import open_regular
 from mxcluster.errors import MxclusterError
 from mxcluster.model import protocol
 from mxcluster.model.answers import Collected

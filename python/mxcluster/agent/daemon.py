@@ -16,7 +16,8 @@ import time
 from typing import Iterator, Optional
 
 from mxcluster.agent import claims
-from mxcluster.agent.folder import AGENT_LOCK, JobFolder, readable
+from mxcluster.agent.folder import AGENT_LOCK, JobFolder
+from mxcluster.agent.log_files import readable
 from mxcluster.agent.supervisor import SIGNALS, Supervisor
 from mxcluster.errors import BadInput, MxclusterError, of_system
 from mxcluster.model.plan import NodePlan

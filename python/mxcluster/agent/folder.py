@@ -8,13 +8,13 @@ import os
 import re
 import shlex
 import shutil
-import stat
 import time
 import zipfile
 from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
 from mxcluster import events, seal
 from mxcluster.agent.kept_files import Mark, mark
+from mxcluster.agent.log_files import LOG_LINES, piece, readable
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.file_io import read_json
 from mxcluster.model import shapes
@@ -30,7 +30,6 @@ from mxcluster.seal import TOKEN
 from mxcluster.training.kvstore import shared_memory
 from mxcluster.training.pulse_file import SUFFIX as PULSE
 
-LOG_LINES, LOG_WIDTH = 20, 500
 LOG_TAIL, EVENTS_HEAD, EVENTS_TAIL = 64 * 1024, 64 * 1024, 256 * 1024
 SECRET_ENV = "secret_env.json"
 WHOLE_PLAN = "job.json"
@@ -43,10 +42,6 @@ BEAT, CLOCK, ORDER = "beat", ".clock", "order"
 CHANGED = (
     "another program has changed this file. If the job is running, the agent repairs the file "
     "within a second, so try again. If the job has ended, read the logs in the job folder"
-)
-NO_FILE = (
-    "%s is not a regular file, so mxcluster cannot fetch the job's files: remove that path on this "
-    "node, and fetch the files with train.yml -e attach=<job>"
 )
 _variables = shapes.table(shapes.text, shapes.text, 10000)
 DRAFT = re.compile(r"\..+\.[0-9]+$")  # .status.json.1234: the draft of process 1234
@@ -386,7 +381,7 @@ class JobFolder:
 
     def log_lines(self, name: str, lines: int = LOG_LINES) -> List[str]:
         """Return the last `lines` lines of <name>.log (see `readable`), or [] without a log."""
-        return readable(_part(self.file(name + ".log"), LOG_TAIL), lines)
+        return readable(piece(self.file(name + ".log"), LOG_TAIL), lines)
 
     def progress(self, names: Mapping[Process, str]) -> Dict[str, Latest]:
         """Return {process name: its latest events}. `names` is {(role, index): process name}.
@@ -397,14 +392,15 @@ class JobFolder:
         path = self.file(events.FILE)
         head = [
             event
-            for event in _events(_part(path, EVENTS_HEAD, tail=False))
+            for event in _events(piece(path, EVENTS_HEAD, tail=False))
             if isinstance(event, Start)
         ]
         found: Dict[str, Latest] = {}
-        for event in head + _events(_part(path, EVENTS_TAIL)):
+        for event in events.first_hand(head + _events(piece(path, EVENTS_TAIL))):
             name = names.get((event.role, event.index))
             if name is not None and event.KIND in Latest.FIELDS:
-                found[name] = found.get(name, Latest()).replaced(**{event.KIND: event})
+                latest = found.get(name, Latest())
+                found[name] = latest.replaced(**{event.KIND: events.after(latest, event)})
         return found
 
     def last_sign_of_life(self) -> float:
@@ -415,23 +411,6 @@ class JobFolder:
         names = [name for name in os.listdir(self.path) if name.endswith(".log")]
         times = [_mtime(self.file(name)) for name in ["status.json", events.FILE] + names]
         return max(filter(None, times), default=0.0)
-
-
-def open_regular(path: str) -> int:
-    """Return a descriptor of the regular file `path`, to read it.
-
-    Raises BadInput if `path` is a link, a socket or another special file.
-    """
-    try:  # follow no link, and do not block on a FIFO
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError as error:
-        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link, a socket
-            raise
-        raise BadInput(NO_FILE % path) from error
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise BadInput(NO_FILE % path)
-    return descriptor
 
 
 def _mtime(path: str) -> Optional[float]:
@@ -455,36 +434,6 @@ def remove(path: str) -> None:
         os.unlink(path)
     except FileNotFoundError:
         pass
-
-
-def readable(data: bytes, number: int = LOG_LINES) -> List[str]:
-    """Return the last `number` lines of `data`, the bytes of a log, as printable strings.
-
-    The function drops unprintable characters and empty lines, and cuts lines at LOG_WIDTH
-    characters. A carriage return, as in progress bars, begins a new line.
-    """
-    text = data.decode("utf-8", errors="replace").replace("\ufffd", "")
-    lines = (
-        "".join(sign for sign in line if sign.isprintable() or sign == "\t").rstrip()
-        for line in text.splitlines()
-    )
-    return [
-        line if len(line) <= LOG_WIDTH else line[: LOG_WIDTH - 3] + "..." for line in lines if line
-    ][-number:]
-
-
-def _part(path: str, size: int, tail: bool = True) -> bytes:
-    """Return the last `size` bytes of the file `path`, or the first `size` bytes if not `tail`.
-
-    Returns b"" if the file is missing.
-    """
-    try:
-        with open(path, "rb") as stream:
-            if tail:
-                stream.seek(max(0, os.fstat(stream.fileno()).st_size - size))
-            return stream.read(size)
-    except FileNotFoundError:
-        return b""
 
 
 def _events(data: bytes) -> List[Event]:

@@ -29,7 +29,10 @@ def line(answers: States, width: Optional[int] = None, now: Optional[float] = No
     - b: the batch sizes of the running workers, or of all workers if no worker runs. The line
       leaves out b if all sizes are equal;
     - loss: the mean loss of the workers' latest batches;
-    - accuracy: the accuracy of worker 0 on held-out samples after its latest epoch.
+    - accuracy: the accuracy of worker 0 on held-out samples after its latest epoch. Before, the
+      mean training accuracy in the lines of a script's workers.
+
+    Without a figure of a script, the line has the pushes of all workers per second.
 
     Before the training, the line counts the nodes that have answered, the nodes that have finished
     the rendezvous, or the workers that have begun. After a failure, the line names the first
@@ -65,6 +68,9 @@ def line(answers: States, width: Optional[int] = None, now: Optional[float] = No
         parts = [(0, "starting: %s begun" % _have(begun, len(workers), "worker"))]
     else:
         parts = _processes(list(statuses.values()), moment)
+        rates = [latest.pushes.per_s for latest in workers.values() if latest.pushes]
+        parts += _accuracy(workers)
+        parts += [(1, "%s pushes/s" % figure(sum(rates)))] if rates else []
     scheme = next((status.kv for status in statuses.values() if status.kv), None)
     if scheme:
         parts.insert(0, (5, scheme.replace("dist_", "")))
@@ -113,14 +119,20 @@ def _training(workers: Mapping[str, Latest]) -> List[Part]:
     batches = {name: latest.batch for name, latest in workers.items() if latest.batch}
     running = {name: batch for name, batch in batches.items() if not workers[name].end}
     shown = running or batches
-    behind = min(shown.values(), key=lambda batch: (batch.done or 0, batch.step or 0))
+    behind = min(
+        shown.values(),
+        key=lambda one: (one.done or 0, one.epoch or 0, one.step or 0, one.batch or 0),
+    )
     parts = []
     if behind.epoch is not None:
         epochs = [latest.start.epochs or 0 for latest in workers.values() if latest.start]
-        most = max(epochs + [behind.epoch + 1])
-        parts.append((0, "epoch %d/%d" % (behind.epoch + 1, most)))
+        most = max(epochs, default=0)  # a script may not tell the number of its epochs
+        of_all = "/%d" % max(most, behind.epoch + 1) if most else ""
+        parts.append((0, "epoch %d%s" % (behind.epoch + 1, of_all)))
     if behind.step is not None:
         parts.append((4, "step %d" % behind.step))
+    elif behind.batch is not None:
+        parts.append((4, "batch %d" % behind.batch))
     speeds = {name: batch.samples_per_s for name, batch in running.items() if batch.samples_per_s}
     if speeds:
         parts.append((1, "%s samples/s" % figure(sum(speeds.values()))))
@@ -135,10 +147,12 @@ def _training(workers: Mapping[str, Latest]) -> List[Part]:
     losses = [batch.loss for batch in shown.values() if batch.loss is not None]
     if losses:
         parts.append((7, "loss %.3g" % (sum(losses) / len(losses))))
-    first = workers.get("worker-0", Latest())
-    measured = first.end or first.epoch
-    if measured and measured.accuracy is not None:
-        parts.append((3, "accuracy %.3f" % measured.accuracy))
+    accuracy = _accuracy(workers)
+    parts += accuracy
+    trained = [batch.train_accuracy for batch in shown.values() if batch.source]
+    known = [accuracy for accuracy in trained if accuracy is not None]
+    if known and not accuracy:
+        parts.append((3, "training accuracy %.3f" % (sum(known) / len(known))))
     waiting, ended = len(workers) - len(batches), len(batches) - len(running)
     if waiting:
         parts.append((3, "%s begun" % _have(len(batches), len(workers), "worker")))
@@ -148,6 +162,15 @@ def _training(workers: Mapping[str, Latest]) -> List[Part]:
     if remaining is not None:
         parts.append((2, "ETA %s" % clock(remaining)))
     return parts
+
+
+def _accuracy(workers: Mapping[str, Latest]) -> List[Part]:
+    """Return the part with the accuracy of worker 0 on held-out samples, [] without one."""
+    first = workers.get("worker-0", Latest())
+    measured = first.end or first.epoch
+    if measured is None or measured.accuracy is None:
+        return []
+    return [(3, "accuracy %.3f" % measured.accuracy)]
 
 
 def _remaining(workers: Mapping[str, Latest], running: Mapping[str, Batch]) -> Optional[float]:

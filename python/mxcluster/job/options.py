@@ -148,6 +148,7 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
     _needs("script_args", "script", "add the script, as -e script=path/to/script.py"),
     _needs("script_root", "script", "add the script, as -e script=path/to/script.py"),
     _needs("script_mb", "script", "add the script, as -e script=path/to/script.py"),
+    _needs("metrics", "script", "add the script, as -e script=path/to/script.py"),
     (
         lambda given: (
             not given.script and DATASETS[given.data].from_data_dir and not given.data_dir

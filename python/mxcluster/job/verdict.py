@@ -5,7 +5,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mxcluster import exit_codes, schemes
 from mxcluster.errors import some
-from mxcluster.job import learning, stall_cause
+from mxcluster.job import learning, script_figures, stall_cause
 from mxcluster.job.stall_cause import of_process
 from mxcluster.job.verdict_text import printable
 from mxcluster.launchers import LAUNCHERS
@@ -57,6 +57,8 @@ def compute(
     parts = _parts(results)
     failure = _cause(plan, results, parts, done, engine)
     accuracy = ends[0].accuracy if 0 in ends else None
+    if accuracy is None:
+        accuracy = script_figures.accuracy(plan, events)
     # A host with a problem always has a failure, from `_not_collected`.
     lines = list(warnings) + _uncollected(results, failure.host if failure else "")
     if failure is None:
@@ -64,18 +66,20 @@ def compute(
         lines += more
     seconds = max([end.seconds or 0.0 for end in ends.values()] or [0.0])
     samples = sum(end.samples or 0 for end in ends.values())
+    speed = samples / seconds if seconds and samples else script_figures.speed(plan, events)
     elapsed = seconds if seconds and failure is None else _elapsed(results, engine)
     return Verdict(
         ok=failure is None,
         job=plan.job,
         kv=plan.kv,
         accuracy=accuracy,
-        samples_per_s=round(samples / seconds, 1) if seconds and samples else None,
+        samples_per_s=None if speed is None else round(speed, 1),
         seconds=round(elapsed, 3),
         exit_codes={one.name: _code(parts, one.name) for one in plan.processes},
         first_failure=failure,
         left={host: one.left for host, one in results.items() if one.left is not None},
-        warnings=lines,
+        warnings=lines + script_figures.dropped(events),
+        figures=script_figures.sources(plan, events) or None,
         files=files,
         nodes={host: _state(results[host].status) for host in plan.nodes},
     )

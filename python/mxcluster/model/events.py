@@ -33,6 +33,13 @@ _count = optional(whole())
 _figures = each(_figure, 10000)
 _counts = table(matching(r"[0-9]{1,6}", "a number"), whole(), 100000)
 
+LINES = "lines"  # the source of an event that the reader of lines has made
+
+
+def _source(value: object) -> Optional[str]:
+    """Return LINES for LINES, and None for another value: a script may have a field `source`."""
+    return LINES if value == LINES else None
+
 
 def now() -> float:
     """Return the time of a new event in unix seconds."""
@@ -51,6 +58,8 @@ class Event(Record, kind_key="event"):
     host: Optional[str] = field(
         optional(matching(r"[^\x00-\x1f\x7f-\x9f]{1,253}", "the name of a host")), default=None
     )
+    source: Optional[str] = field(_source, default=None)
+    """LINES for an event that `agent.line_reader` has made from the lines of the process."""
 
 
 class OwnEvent(Event, other=True):
@@ -182,6 +191,36 @@ class Waits(Event, kind="waits"):
     waited_s: float = field(_figure)
 
 
+def _name(value: object) -> Optional[str]:
+    """Return the name of a metric, at most 100 characters."""
+    return None if value is None else words(value)[:100]
+
+
+class Metric(Event, kind="metric"):
+    """A figure with a name of the script's own, such as a perplexity."""
+
+    name: Optional[str] = field(_name, default=None)
+    value: Optional[float] = field(_number, default=None)
+    epoch: Optional[int] = field(_count, default=None)
+    """The number of the epoch, from 0."""
+
+
+class DroppedMetric(Event, kind="dropped_metric"):
+    """A metric of the knob `metrics` that the reader of lines no longer looks for."""
+
+    name: str = field(words)
+    why: str = field(words, default="")
+
+
+class Pushes(Event, kind="pushes"):
+    """The pushes of a worker, by the counter of its kv-store."""
+
+    pushes: int = field(whole())
+    """The number of pushes so far."""
+    per_s: float = field(_figure)
+    """The pushes per second since the event before."""
+
+
 class StoreWaits(Event, kind="kv"):
     """The time that a worker of dist_ssync waited for other workers."""
 
@@ -291,3 +330,4 @@ class Latest(Record):
     batch: Optional[Batch] = field(_valid(Batch), default=None)
     epoch: Optional[Epoch] = field(_valid(Epoch), default=None)
     end: Optional[End] = field(_valid(End), default=None)
+    pushes: Optional[Pushes] = field(_valid(Pushes), default=None)

@@ -40,6 +40,7 @@ from mxcluster.model.written import (
     free,
     gpus,
     matching,
+    metrics,
     needed,
     one_of,
     or_word,
@@ -176,6 +177,12 @@ class Program(Record):
         [],
     )
     """The arguments of the script, a list of strings. The script gets each string unchanged."""
+    metrics: Mapping[str, str] = _of_train(metrics, {})
+    """Figures in the lines that the script prints, a dict of names and regular expressions of
+    Python. The first group is the number. A group `epoch` is the number of the epoch, from 0. The
+    names `loss`, `accuracy` (on held-out samples, 0 to 1), `samples_per_s` and `epoch` mean the
+    same as in an event; each other name gets a curve of its own. MXNet's own lines need no entry.
+    """
     server_classes: Sequence[str] = _of_train(
         Written(
             to_list,

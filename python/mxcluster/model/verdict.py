@@ -47,6 +47,8 @@ class Verdict(Record):
     left: Mapping[str, Sequence[str]] = field(table(names.host, _lines, MOST), default={})
     """{searched node: [leftover, ...]}."""
     warnings: Sequence[str] = field(_lines, default=[])
+    figures: Optional[str] = field(optional(words), default=None)
+    """The sources of the figures of a script, in words; None for a program of mxcluster."""
     files: int = field(whole(), default=0)
     """The number of fetched files of the user's script."""
     nodes: Mapping[str, str] = field(table(names.host, _state, MOST))

@@ -21,6 +21,7 @@ T_co = TypeVar("T_co", covariant=True)
 LEAST, MOST = 1e-6, 1000000
 MOST_TEXT = 32 << 10  # bytes; Linux gives a program at most 128 KiB for one argument or variable
 MOST_ALL_TEXTS = 256 << 10  # bytes; Linux gives a program at most 2 MiB for all its texts
+MOST_METRICS, MOST_PATTERN = 20, 300  # metrics of a script, and characters of a pattern
 WORDS = {
     "true": True,
     "yes": True,
@@ -260,6 +261,31 @@ def to_environment(value: object) -> Dict[str, str]:
     return {str(name): str(content) for name, content in found.items()}
 
 
+def to_metrics(value: object) -> Dict[str, str]:
+    """Return {name: regular expression} from a dict of metrics, or from the JSON of a dict.
+
+    Raises ValueError for a wrong name, and for an expression that Python refuses, that has no group
+    for the number, or that is too long.
+    """
+    found = _from_json(value, {})
+    if not isinstance(found, dict) or len(found) > MOST_METRICS:
+        raise ValueError("the value must be a dict of at most %d metrics" % MOST_METRICS)
+    for name, pattern in found.items():
+        if not isinstance(name, str) or not re.fullmatch(
+            r"[A-Za-z][\w ./@-]{0,39}", name, re.ASCII
+        ):
+            raise ValueError("a metric must have a name of at most 40 characters")
+        if not isinstance(pattern, str) or len(pattern) > MOST_PATTERN:
+            raise ValueError("the pattern must be a string of at most %d characters" % MOST_PATTERN)
+        try:
+            made = re.compile(passable(pattern))
+        except (re.error, OverflowError) as error:
+            raise ValueError("the pattern must be a regular expression") from error
+        if not set(range(1, made.groups + 1)) - {made.groupindex.get("epoch")}:
+            raise ValueError("the pattern must have a group")
+    return {str(name): str(pattern) for name, pattern in found.items()}
+
+
 def or_word(
     word: str, convert: Callable[[object], T], stands_for: str = ""
 ) -> Callable[[object], Union[str, T]]:
@@ -298,6 +324,12 @@ environment: Written[Dict[str, str]] = converted(
     to_environment,
     "a dict of environment variables with strings of one line and at most %d KiB, such as "
     '\'{"OMP_NUM_THREADS": "1"}\'' % (MOST_TEXT >> 10),
+)
+metrics: Written[Dict[str, str]] = converted(
+    to_metrics,
+    "a dict of at most %d names, each with a regular expression of at most %d characters that has "
+    "a group for the number, such as "
+    '\'{"metrics": {"bleu": "BLEU is ([0-9.]+)"}}\'' % (MOST_METRICS, MOST_PATTERN),
 )
 gpus: Written[Union[str, List[int]]] = converted(
     to_gpus, "auto, '' (none) or GPU numbers from 0 to %d such as 0,1" % MOST_GPU

@@ -166,7 +166,8 @@ def _status_of(
     """Call function(name, arguments) and return the exit status of this process.
 
     An int from `function` or from SystemExit is the status, and None gives 0. After any other
-    exception the function prints the traceback and returns 1.
+    exception the function prints the traceback, from the first line of the script `name` on, and
+    returns 1.
     """
     try:
         result = function(name, arguments)
@@ -176,9 +177,21 @@ def _status_of(
             return end.code or 0
         sys.stderr.write("%s\n" % (end.code,))
         return 1
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        traceback.print_exception(type(error), error, _of_script(error, name))
         return 1
+
+
+def _of_script(error: BaseException, path: str) -> Optional[types.TracebackType]:
+    """Return the traceback of `error` from the first line of the script `path` on.
+
+    A script with a syntax error has run no line, so the result is None: the error names the line.
+    Returns the whole traceback of any other error without a line of the script.
+    """
+    trace = error.__traceback__
+    while trace and trace.tb_frame.f_code.co_filename != path:
+        trace = trace.tb_next
+    return trace or (None if isinstance(error, SyntaxError) else error.__traceback__)
 
 
 def _program(name: str, arguments: List[str]) -> int:

@@ -6,7 +6,8 @@ import subprocess
 
 import pytest
 
-from mxcluster.agent.folder import EVENTS_TAIL, JobFolder, readable
+from mxcluster.agent.folder import EVENTS_TAIL, JobFolder
+from mxcluster.agent.log_files import readable
 from mxcluster.errors import BadInput
 from mxcluster.model.status import Process, Status
 from tests.plans import part_json, part_of, process_of
@@ -23,8 +24,6 @@ def test_log_bytes_become_readable_lines():
     assert readable(data) == [
         "ELF",
         "first",
-        "loss",
-        "10%",
         "20%[0m",
         "na\u00efve  caf",
         "x" * 497 + "...",
@@ -41,8 +40,34 @@ def test_only_the_end_of_a_long_log_is_read(tmp_path):
     assert JobFolder(str(tmp_path)).log_lines("worker-1") == []
 
 
+def test_of_a_progress_bar_the_last_frame_stays():
+    bar = b"".join(b"\r%3d%%" % percent for percent in range(101))
+    assert readable(b"begin\n" + bar + b"\n" + bar + b"\r   \nend\r\n") == [
+        "begin",
+        "100%",
+        "100%",
+        "end",
+    ]
+
+
 def event(kind, role="worker", index=0, **fields):
     return json.dumps(dict(fields, event=kind, time=1.0, role=role, index=index)) + "\n"
+
+
+def test_an_event_of_lines_keeps_earlier_figures_and_gives_way_to_the_scripts_own(tmp_path):
+    (tmp_path / "events.jsonl").write_text(
+        event("batch", source="lines", epoch=0, loss=2.5)
+        + event("batch", source="lines", epoch=0, samples_per_s=100.0)
+        + event("batch", index=1, loss=1.5)
+        + event("batch", index=1, source="lines", loss=9.5, samples_per_s=100.0)
+    )
+    progress = JobFolder(str(tmp_path)).progress(NAMES)
+    assert progress["worker-0"].batch.loss == 2.5
+    assert progress["worker-0"].batch.samples_per_s == 100.0
+    assert (progress["worker-1"].batch.loss, progress["worker-1"].batch.samples_per_s) == (
+        1.5,
+        None,
+    )
 
 
 def test_progress_is_the_last_event_of_each_kind(tmp_path):

@@ -9,6 +9,7 @@ import types
 
 import pytest
 
+from mxcluster import events
 from mxcluster.agent import commands, observation, supervisor
 from mxcluster.agent.folder import JobFolder
 from mxcluster.agent.stuck_processes import Sight
@@ -305,6 +306,37 @@ def test_processes_die_with_a_killed_agent(job):
     assert processes.send(job.agent(status), signal.SIGKILL)
     parts = [processes.Identity(part["pid"], part["start_time"]) for part in status["processes"]]
     job.until(lambda: not any(map(processes.alive, parts)))
+
+
+SPEED = "echo 'Epoch[1] Batch [20]	Speed: 100.0 samples/sec'"
+
+
+def script_events(job):
+    """Return [(kind, index)] of the events that the job's reader of lines has written."""
+    found = events.read(job.folder.file(events.FILE))
+    return [(line.event.KIND, line.event.index) for line in found if line.event.source == "lines"]
+
+
+def test_the_last_lines_of_a_script_are_read_before_the_end_of_the_job(job):
+    job.start(SPEED, "printf '[Epoch 1] validation: accuracy=0.5'", options={"script": "mine.py"})
+    assert job.end()["reason"] == "done"
+    assert sorted(script_events(job)) == [("batch", 0), ("epoch", 1)]
+    assert not processes.with_variable("MXCLUSTER_JOB_DIR", job.path) and job.nothing_left()
+
+
+def test_a_reader_of_lines_that_was_killed_does_not_end_the_job(job):
+    job.start(SPEED + "; sleep 1", options={"script": "mine.py"})
+    readers = job.until(lambda: processes.with_variable("MXCLUSTER_JOB_DIR", job.path))
+    assert processes.send(readers[0], signal.SIGKILL)
+    assert job.end()["reason"] == "done"
+
+
+def test_the_reader_of_lines_dies_with_a_killed_agent(job):
+    status = job.start(SPEED + "; sleep 300", options={"script": "mine.py"})
+    job.until(lambda: processes.with_variable("MXCLUSTER_JOB_DIR", job.path))
+    job.until(lambda: os.path.exists(job.folder.file(events.FILE)) and script_events(job))
+    processes.send(job.agent(status), signal.SIGKILL)
+    job.until(lambda: not processes.with_variable("MXCLUSTER_JOB_DIR", job.path))
 
 
 def test_a_full_disk_does_not_end_the_supervision(tmp_path, monkeypatch, capsys):

@@ -106,6 +106,31 @@ def test_the_worker_with_the_fewest_steps_sets_epoch_and_eta():
     assert "epoch 3/20" in shown and "step 100" in shown and shown.endswith("ETA 1:30"), shown
 
 
+def test_the_line_of_a_script_whose_lines_are_read():
+    workers = {"worker-0": "running", "worker-1": "running"}
+    lines = {"source": "lines", "time": 1.0, "samples_per_s": 100.0, "train_accuracy": 0.75}
+    answers = {
+        "a": answer(
+            "a",
+            workers,
+            worker_0={"batch": dict(lines, epoch=2, batch=0)},
+            worker_1={"batch": dict(lines, epoch=1, batch=40)},
+        )
+    }
+    assert line(answers) == (
+        "gsync  epoch 2  batch 40  200 samples/s (slowest worker-0 100)  training accuracy 0.750"
+    )
+    answers["a"]["progress"]["worker-0"]["epoch"] = {"epoch": 1, "accuracy": 0.5, "time": 1.0}
+    assert line(answers).endswith(" (slowest worker-0 100)  accuracy 0.500")
+
+
+def test_the_line_of_a_script_without_a_figure_counts_pushes():
+    workers = {"worker-0": "running", "worker-1": "running"}
+    pushes = {"pushes": {"pushes": 60, "per_s": 12.0, "time": 1.0}}
+    answers = {"a": answer("a", workers, worker_0=pushes, worker_1=pushes)}
+    assert line(answers, now=1001.0) == "gsync  running 0:01  2 of 2 workers  24 pushes/s"
+
+
 def test_the_line_during_the_rendezvous():
     assert line(dict(two_nodes(), c=None)) == "starting: 2 of 3 nodes have answered"
     answers = {

@@ -68,7 +68,6 @@ def test_a_value_is_cast_to_its_type(name, given, value):
         ("script_args", '["--lr", 0.1]', "write numbers in quotes"),
         ("script_args", ["a\0b"], "list of strings"),
         ("env", {"A-B": "1"}, "dict"),
-        ("env", {"A": "1\n2"}, "one line"),
         ("kv", "dist", "dist_gsync"),
     ],
 )
@@ -84,6 +83,32 @@ def test_unknown_options():
     assert "'batchsize' is not an option of train.yml (did you mean 'batch_size'?)" in message
     assert "'num-epochs' is not an option of train.yml (did you mean 'num_epochs'" in message
     assert "'colour' is not an option of train.yml: correct" in message
+
+
+@pytest.mark.parametrize("pattern", ["BLEU ([0-9.]+)", r"(?P<epoch>\d+) (?P<value>.)", "(a)(b)"])
+def test_a_metric_is_a_regular_expression_with_a_group(pattern):
+    for given in ({"bleu 4": pattern}, json.dumps({"bleu 4": pattern})):
+        assert options.cast({"script": "a.py", "metrics": given}).metrics == {"bleu 4": pattern}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "BLEU ([0-9.]+)",
+        {"bleu": "BLEU [0-9.]+"},
+        {"bleu": r"(?P<epoch>\d+)"},
+        {"bleu": "BLEU ([0-9.]+"},
+        {"bleu": 3},
+        {"bleu": "(.)" + "a" * 298},
+        {"bleu": "(a\0)"},
+        {"a\nb": "(.)"},
+        {"a" * 41: "(.)"},
+        {"m%d" % number: "(.)" for number in range(21)},
+    ],
+)
+def test_another_metric_is_refused(given):
+    message = refused(script="a.py", metrics=given)
+    assert "it must be a dict of at most 20 names, each with a regular expression of at" in message
 
 
 @pytest.mark.parametrize(
@@ -166,6 +191,7 @@ def test_script_args_keep_their_quoting(arguments):
                 "leave bigarray_bound or",
             ],
         ),
+        ({"metrics": {"bleu": "(.)"}}, ["metrics={'bleu': '(.)'} needs a script: add the script"]),
         ({"env": {"MXCLUSTER_SHARE": "0 1", "PORT": "1"}}, ["MXCLUSTER_SHARE='0 1'", "PORT='1'"]),
     ],
 )

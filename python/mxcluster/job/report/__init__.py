@@ -117,7 +117,9 @@ def _merged_events(plan: Plan, run_dir: str) -> Tuple[List[Event], Dict[str, int
         os.path.join(run_dir, event_files.FILE),
         "".join(json.dumps(line.content) + "\n" for line in lines),
     )
-    return [line.event for line in lines], {host: damaged.count(found[host]) for host in found}
+    return event_files.first_hand(line.event for line in lines), {
+        host: damaged.count(found[host]) for host in found
+    }
 
 
 def _with_archive(
@@ -166,7 +168,8 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     lines = event_files.merge({path: sound_events.own_events(plan)}, damaged.append)
     left_out = sound_events.warnings({event_files.FILE: len(damaged)})
     verdict = verdict.replaced(warnings=[*verdict.warnings, *left_out])
-    data = series.collect(plan, [line.event for line in lines])
+    events = event_files.first_hand(line.event for line in lines)
+    data = series.collect(plan, events)
     data = data._replace(
         begin=data.begin if data.begin is not None else history.started(run_dir, plan),
         profile=profiles.of_file(os.path.join(run_dir, profile.FILE)),

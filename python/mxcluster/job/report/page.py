@@ -125,7 +125,7 @@ def render(
         **of_figures(drawn),
         alt=alternative(data),
         proposal=list(verdict.proposal or []),
-        curves=", ".join(curve.name for curve in series.CURVES),
+        sources=verdict.figures,
         trains=not plan.mpi,
         grouped=several_groups(plan),
         processes=rows,
@@ -285,6 +285,9 @@ def _row(process: Process, data: Run, plan: Plan, verdict: Verdict) -> ProcessRo
     is_worker = process.role == WORKER and process.index is not None
     worker = data.workers[process.index or 0] if is_worker else series.Worker()
     start, end, waits = worker.start, worker.end, worker.waits
+    speed = end.samples_per_s
+    if speed is None and is_worker:
+        speed = data.speeds.get(process.index or 0)
     in_share = "%d samples" % start.samples_in_share if start.samples_in_share is not None else ""
     if in_share and start.repeated:
         in_share += ", %d repeated" % start.repeated
@@ -301,7 +304,7 @@ def _row(process: Process, data: Run, plan: Plan, verdict: Verdict) -> ProcessRo
         share="%.4g – %.4g" % process.share if is_worker and process.share else "",
         in_share=in_share,
         samples="" if end.samples is None else str(end.samples),
-        speed="" if end.samples_per_s is None else figure(end.samples_per_s),
+        speed="" if speed is None else figure(speed),
         waited="%.1f %%" % (100.0 * waits.waited_s / waits.seconds)
         if waits.waited_s is not None and waits.seconds
         else "",

@@ -3,6 +3,7 @@
 CURVES is the table of the curves in the picture and in the page. A new curve is a row.
 """
 
+import collections
 from typing import (
     Dict,
     Iterable,
@@ -16,13 +17,16 @@ from typing import (
     TypeVar,
 )
 
+from mxcluster.job import script_figures
 from mxcluster.model.events import (
     Balance,
     Batch,
     End,
     Epoch,
     Event,
+    Metric,
     Note,
+    Pushes,
     Start,
     StoreWaits,
     Updates,
@@ -37,6 +41,7 @@ MOST_POINTS = 600
 # The vertical axis of a curve: logarithmic if the values span a wide range, from zero, or close to
 # the values between 0 and 1.
 LOG, FROM_ZERO, FRACTION = "log", "from zero", "fraction"
+MOST_NAMED = 9  # curves of metrics with a name of a script's own
 
 
 class Curve(NamedTuple):
@@ -55,6 +60,13 @@ CURVES = (
     Curve("accuracy", (Epoch, End), "accuracy", "Validation accuracy", False, FRACTION),
     Curve("speed", (Batch,), "samples_per_s", "Samples per second", True, FROM_ZERO),
 )
+# Drawn only if a job has no other curve.
+PUSHES = Curve("pushes", (Pushes,), "per_s", "Pushes per second", False, FROM_ZERO)
+
+
+def of_metric(name: str) -> Curve:
+    """Return the curve of a metric with the name `name`."""
+    return Curve("metric " + name, (), "", name, False, LOG)
 
 
 class Reading(NamedTuple):
@@ -78,8 +90,8 @@ class Worker:
     """
 
     def __init__(self) -> None:
-        self.points: Dict[str, Points] = {curve.name: [] for curve in CURVES}
-        self.readings: Dict[str, List[Reading]] = {curve.name: [] for curve in CURVES}
+        self.points: Dict[str, Points] = collections.defaultdict(list)  # {name of a curve: points}
+        self.readings: Dict[str, List[Reading]] = collections.defaultdict(list)
         self._place: Dict[str, float] = {}  # {axis: the last known number}
         self.start, self.end, self.waits = Start(), End(), StoreWaits()
 
@@ -92,14 +104,18 @@ class Worker:
         elif isinstance(event, StoreWaits):
             self.waits = event
         self._move(event)
-        step, epoch, samples = map(self._place.get, AXES[1:])
-        for curve in CURVES:
+        seconds = event.time - begin
+        if isinstance(event, Metric) and event.name and event.value is not None:
+            self._add(of_metric(event.name), seconds, event.value)
+        for curve in (*CURVES, PUSHES):
             value = getattr(event, curve.field) if isinstance(event, curve.kinds) else None
             if value is not None:
-                seconds = event.time - begin
-                self.points[curve.name].append((seconds, float(value)))
-                reading = Reading(seconds, step, epoch, samples, float(value))
-                self.readings[curve.name].append(reading)
+                self._add(curve, seconds, value)
+
+    def _add(self, curve: Curve, seconds: float, value: float) -> None:
+        step, epoch, samples = map(self._place.get, AXES[1:])
+        self.points[curve.name].append((seconds, float(value)))
+        self.readings[curve.name].append(Reading(seconds, step, epoch, samples, float(value)))
 
     def _move(self, event: Event) -> None:
         """Note the step, the epoch and the number of samples that `event` tells."""
@@ -108,6 +124,8 @@ class Worker:
             place = {"step": event.step, "samples": event.samples}
             if event.epoch is not None and event.batch is not None and self.start.batches:
                 place["epoch"] = event.epoch + (event.batch + 1) / self.start.batches
+        elif isinstance(event, Metric) and event.epoch is not None:
+            place = {"epoch": event.epoch + 1.0}
         elif isinstance(event, Epoch):
             place = {"samples": event.samples}
             if event.epoch is not None:
@@ -161,6 +179,8 @@ class Run(NamedTuple):
     balance: List[Balance]
     notes: List[Note]
     profile: Optional[Profile] = None
+    curves: Sequence[Curve] = CURVES
+    speeds: Mapping[int, float] = {}  # {worker: samples per second}, from its events of batches
 
 
 def collect(plan: Plan, events: Sequence[Event]) -> Run:
@@ -187,7 +207,18 @@ def collect(plan: Plan, events: Sequence[Event]) -> Run:
             event for event in events if isinstance(event, Balance) and event.role == "worker"
         ],
         notes=[event for event in events if isinstance(event, Note)],
+        curves=_curves(events),
+        speeds=script_figures.speeds(plan, events),
     )
+
+
+def _curves(events: Iterable[Event]) -> List[Curve]:
+    """Return CURVES, and a curve of each metric with a name; PUSHES for a job without a figure."""
+    events = list(events)
+    names = [event.name for event in events if isinstance(event, Metric) and event.name]
+    named = [of_metric(name) for name in list(dict.fromkeys(names))[:MOST_NAMED]]
+    is_known = named or any(isinstance(event, (Batch, Epoch, End)) for event in events)
+    return [*CURVES, *named] if is_known else [*CURVES, PUSHES]
 
 
 def last_of(events: Iterable[Event], kind: Type[E], role: str = WORKER) -> Dict[int, E]:
@@ -203,7 +234,7 @@ def drawn(run: Run) -> List[Curve]:
     """Return the curves with a point."""
     return [
         curve
-        for curve in CURVES
+        for curve in run.curves
         if any(worker.points[curve.name] for worker in run.workers.values())
     ]
 

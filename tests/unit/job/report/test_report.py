@@ -359,6 +359,7 @@ def test_a_job_without_events_has_a_page_and_no_picture(tmp_path):
     assert not (tmp_path / "curves.png").exists()
     found = Page((tmp_path / "report.html").read_text()).text
     assert "There is nothing to draw" in found
+    assert "Figures: none: print lines as mx.callback.Speedometer and Module.fit do" in found
     assert "slows down worker 3 by the factor 2.5. Times and speeds" in found
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from mxcluster.job.report import series
-from mxcluster.model.events import Batch, End, Epoch, Event, Start, Updates
+from mxcluster.model.events import Batch, End, Epoch, Event, Metric, Pushes, Start, Updates
 from tests.unit.job.report import fake_run
 
 
@@ -36,6 +36,35 @@ def test_series_begin_with_the_first_event_and_separate_the_workers():
         "loss": [(2.0, 4.0)]
     }
     assert data.workers[1].start.epochs == 2
+
+
+def test_a_metric_has_a_curve_of_its_own():
+    metrics = [
+        Metric(role="worker", index=index, time=time, name=name, value=value)
+        for index, time, name, value in (
+            (0, 100.0, "bleu", 3.0),
+            (1, 101.0, "bleu", 4.0),
+            (0, 102.0, "lr", 0.5),
+            (0, 103.0, "empty", None),
+        )
+    ]
+    data = series.collect(fake_run.make_plan(), metrics)
+    assert [curve.title for curve in series.drawn(data)] == ["bleu", "lr"]
+    assert data.workers[1].points["metric bleu"] == [(1.0, 4.0)]
+    many = [
+        Metric(role="worker", index=0, time=1.0, name="m%d" % number, value=1.0)
+        for number in range(100)
+    ]
+    drawn = series.drawn(series.collect(fake_run.make_plan(), many))
+    assert len(drawn) == series.MOST_NAMED
+
+
+def test_pushes_have_a_curve_if_nothing_else_is_known():
+    pushes = Pushes(role="worker", index=0, time=100.0, pushes=10, per_s=2.5)
+    data = series.collect(fake_run.make_plan(), [pushes])
+    assert [curve.name for curve in series.drawn(data)] == ["pushes"]
+    data = series.collect(fake_run.make_plan(), [pushes, batch(1, 101.0, loss=2.0)])
+    assert [curve.name for curve in series.drawn(data)] == ["loss"]
 
 
 def test_smooth_keeps_a_few_points_unchanged():
