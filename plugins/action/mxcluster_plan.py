@@ -40,6 +40,8 @@ class Result(controller_task.Result, packed.Summary):
     """The plan, from `packed.summary` and `inputs.plan_job`."""
 
     table: Sequence[str] = field(arguments.texts)
+    run_dir: str = field(arguments.text)
+    """The run folder of the job on the controller."""
     script: str = field(arguments.text)
     """The folder of the user's script as a zip file in base64, or empty."""
     needs_profile: bool = field(arguments.flag)
@@ -113,6 +115,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
         planned = plan(given, runs_dir)
     return Result(
         table=planned.table.splitlines(),
+        run_dir=os.path.join(runs_dir, planned.plan.job),
         script=planned.script,
         needs_profile=planned.plan.needs_profile,
         model=planned.model,

@@ -77,6 +77,7 @@ class ActionModule(NodeTask):
             return dict(result, failed=True, msg=str(refusal))
         if isinstance(given, preflight_arguments.Connection):
             return dict(result, **self._connect(given, task_vars))
+        result["state_dir"] = given.paths[0]  # the callback keeps logs of failed runs there
         return dict(result, **self._check_controller(given, task_vars))
 
     def _connect(self, given: "preflight_arguments.Connection", task_vars: TaskVars) -> TaskResult:

@@ -1,0 +1,52 @@
+"""Find the tasks that the command line of ansible-playbook selects."""
+
+from typing import Iterable, Iterator, List, Union
+
+from ansible.playbook.block import Block
+from ansible.playbook.task import Task
+
+from mxcluster.ansible.edge import CliArguments
+
+# The options with which Ansible shows more than the results of a run, or asks the user.
+ASKING = ("check", "diff", "step", "listtasks", "listtags", "listhosts", "syntax")
+
+
+def is_quiet(arguments: CliArguments) -> bool:
+    """Return True if no option of the command line needs Ansible's own output.
+
+    Args: `arguments` the parsed command line, `ansible.context.CLIARGS`.
+    """
+    return not arguments.get("verbosity") and not any(map(arguments.get, ASKING))
+
+
+def tasks_of(listed: Iterable[Union[Block, Task]]) -> Iterator[Task]:
+    """Yield all tasks of `listed`, tasks and blocks of Ansible, also those in blocks."""
+    for one in listed:
+        if isinstance(one, Block):
+            yield from tasks_of(one.block + one.rescue + one.always)
+        else:
+            yield one
+
+
+def is_selected(task: Task, arguments: CliArguments) -> bool:
+    """Return True if `task` runs because of the command line, and not because of its tag always.
+
+    Args: `arguments` the parsed command line, `ansible.context.CLIARGS`.
+    """
+    wanted, of_task = set(arguments.get("tags") or ("all",)), set(task.tags)
+    if of_task & set(arguments.get("skip_tags") or ()):
+        return False
+    return bool(wanted & {"all", "tagged", "untagged"} or wanted & of_task)
+
+
+def selecting(arguments: CliArguments) -> List[str]:
+    """Return the options of the command line that select tasks, such as ["--tags cuda"].
+
+    Args: `arguments` the parsed command line, `ansible.context.CLIARGS`.
+    """
+    given = [
+        ("--tags", ",".join(tag for tag in arguments.get("tags") or () if tag != "all")),
+        ("--skip-tags", ",".join(arguments.get("skip_tags") or ())),
+        ("--start-at-task", arguments.get("start_at_task")),
+    ]
+    return ["%s %r" % (option, str(value)) for option, value in given if value]
