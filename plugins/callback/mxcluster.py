@@ -34,7 +34,7 @@ import shutil
 import sys
 import time
 import types
-from typing import Any, Callable, ContextManager, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ansible import constants as C
 from ansible import context
@@ -46,6 +46,7 @@ from ansible.utils.display import get_text_width
 try:
     from mxcluster.ansible import attempts, left_job, preflight_checks
     from mxcluster.ansible.terminal import selection
+    from mxcluster.ansible.terminal.lines import Failed
     from mxcluster.ansible.terminal.log import Log, LogOnly
     from mxcluster.ansible.terminal.results import failure_lines, harmless, harmless_record
     from mxcluster.ansible.terminal.screen import back, rewritable
@@ -110,6 +111,14 @@ class CallbackModule(Default):
 
         From here on, the end of this process names the job that it leaves on the nodes.
         """
+        own = selection and preflight_checks.own_playbook(playbook._file_name, PROJECT)
+        if own and not context.CLIARGS.get("check"):
+            with contextlib.suppress(OSError):  # without a log, the terminal shows everything
+                self._log = Log(C.DEFAULT_LOCAL_TMP, own)
+                atexit.register(self._log.close, failed=True)
+        if self._log and selection.is_quiet(context.CLIARGS):
+            self._view = View(self._display, own, shows_roles=own == PROVISION)
+            self._display = LogOnly(self._display)
         if left_job:
             self._left = left_job.LeftJob(C.DEFAULT_LOCAL_TMP)
             atexit.register(self._show_left_job)
@@ -120,26 +129,18 @@ class CallbackModule(Default):
         # and host, loads them anew, which took a quarter of the time of a job's ansible-playbook.
         for loader in (filter_loader, test_loader):
             list(loader.all())
-        own = selection and preflight_checks.own_playbook(playbook._file_name, PROJECT)
-        if own and not context.CLIARGS.get("check"):
-            with contextlib.suppress(OSError):  # without a log, the terminal shows everything
-                self._log = Log(C.DEFAULT_LOCAL_TMP, own)
-                atexit.register(self._log.close, failed=True)
-        if self._log and selection.is_quiet(context.CLIARGS):
-            self._view = View(self._display, own, shows_roles=own == PROVISION)
-            self._display = LogOnly(self._display)
         super(CallbackModule, self).v2_playbook_on_start(playbook)
 
     @contextlib.contextmanager
-    def _loud(self, task: Task) -> Iterator[None]:
-        """Show what Ansible displays about `task` on the terminal, too."""
+    def _loud(self, task: Optional[Task]) -> Iterator[None]:
+        """Show what Ansible displays about `task`, or about the run, on the terminal, too."""
         if not self._view:
             yield
             return
         with self._view.display._lock:
             self._view.settle()
             log_only, self._display = self._display, self._view.display
-            if self._headed != task._uuid:
+            if task and self._headed != task._uuid:
                 self._headed, self._last_task_banner = task._uuid, None
             try:
                 yield
@@ -153,7 +154,7 @@ class CallbackModule(Default):
     def _end_host(self, result: TaskResult, outcome: str) -> None:
         """Count the outcome of a host for the line of its role."""
         if self._view:
-            self._view.end_host(result._host.get_name(), role_of(result._task), outcome)
+            self._view.end_host(result._host.get_name(), selection.role_of(result._task), outcome)
 
     # Results of hosts.
 
@@ -179,14 +180,12 @@ class CallbackModule(Default):
             if self._view:
                 self._settle()
                 is_talking = task.action in TALKING
-                self._view.begin_task(role_of(task), one_line(task.name), is_talking)
+                self._view.begin_task(selection.role_of(task), one_line(task.name), is_talking)
         if self._view:
             self._view.begin_host(host.get_name())
         self._answers.setdefault(host.get_name(), None)
         if self._left and not context.CLIARGS.get("check"):
             self._left.at_task(task.action, task.args.get("command"))
-            if self._log and self._left.has_begun:
-                self._log.move_to_job()
         if selection:
             self._matched = self._matched or is_selected(task, context.CLIARGS)
         super(CallbackModule, self).v2_runner_on_start(host, task)
@@ -251,33 +250,32 @@ class CallbackModule(Default):
             self._settle()
             super(CallbackModule, self).v2_runner_on_failed(result, ignore_errors)
         else:
-            headline = "fatal: [%s]: FAILED!" % self.host_label(result)
-            self._fail(result, headline, C.COLOR_ERROR, ignore_errors)
+            self._fail(result, "fatal: %s: FAILED!", C.COLOR_ERROR, ignore_errors)
 
     def v2_runner_item_on_failed(self, result: TaskResult) -> None:
         """Show the failure of an item."""
         item = self._get_item_label(result._result)
-        headline = "failed: [%s] (item=%s)" % (self.host_label(result), item)
+        form = "failed: %%s (item=%s)" % (item,)
         ignored = bool(self._view and result._task.ignore_errors)
-        self._fail(result, headline, C.COLOR_ERROR, ignored, notes_it=False)
+        self._fail(result, form, C.COLOR_ERROR, ignored, notes_it=False)
 
     def v2_runner_on_unreachable(self, result: TaskResult) -> None:
         """Show an unreachable host."""
         ignored = bool(result._task.ignore_unreachable)
         self._end_host(result, "ok" if ignored else "unreachable")
-        headline = "fatal: [%s]: UNREACHABLE!" % self.host_label(result)
-        self._fail(result, headline, C.COLOR_UNREACHABLE, ignored)
+        self._fail(result, "fatal: %s: UNREACHABLE!", C.COLOR_UNREACHABLE, ignored)
 
     def v2_playbook_on_stats(self, stats: AggregateStats) -> None:
         """Show the recap and the verdict, and set the exit status."""
         self._settle()
         if self._left:
             self._left.forget()
-        failed = [host for host in stats.processed if is_failed(stats, host)] if stats else []
+        failed = selection.failed_hosts(stats) if selection and stats else []
         if self._view:
             self._view.end()
+        shows_roles = self._view and self._view.shows_roles
         if not self._restarted:
-            with self._recap():
+            with self._loud(None) if shows_roles else contextlib.nullcontext():
                 super(CallbackModule, self).v2_playbook_on_stats(stats)
         if not (attempts and attempts.is_child()):
             for line, color in self._verdict:
@@ -285,15 +283,13 @@ class CallbackModule(Default):
         options = selecting(context.CLIARGS) if selection else []
         if options and not self._matched:
             self._status = NOTHING  # a script must not take this run for a success
-            self._show(
-                "nothing ran: no task matches %s. Correct or remove the option; --list-tags and "
-                "--list-tasks show the names" % " ".join(options),
-                C.COLOR_ERROR,
-            )
+            self._show(selection.nothing_ran(options), C.COLOR_ERROR)
         elif self._view:
             self._view.close(failed, (C.COLOR_OK, C.COLOR_ERROR))
         if self._log:
             self._log.close(failed=bool(failed or self._status))
+        if self._view:  # another playbook of the command line may follow
+            self._display, self._view = self._view.display, None
         if self._status is not None:
             sys.stdout.flush()
             sys.exit(self._status)  # Ansible has only one exit status for all failed checks
@@ -340,12 +336,6 @@ class CallbackModule(Default):
             sys.stdout.flush()
             self._line = ""
 
-    def _recap(self) -> ContextManager[None]:
-        """Return a context with Ansible's recap on the terminal, if the playbook needs it."""
-        if self._view and self._view.shows_roles:
-            return self._loud(types.SimpleNamespace(_uuid=None))
-        return contextlib.nullcontext()
-
     def _tell(self, result: TaskResult) -> None:
         """Show the message of a task `debug`: a message of mxcluster without Ansible's words."""
         task, message = result._task, result._result.get("msg")
@@ -362,22 +352,16 @@ class CallbackModule(Default):
                 super(CallbackModule, self).v2_runner_on_ok(result)
 
     def _fail(
-        self, result: TaskResult, headline: str, color: str, ignored: bool, notes_it: bool = True
+        self, result: TaskResult, form: str, color: str, ignored: bool, notes_it: bool = True
     ) -> None:
-        """Show a failure: the headline, then the lines of the result's message.
+        """Show a failure: a line of the host, then the lines of the result's message.
 
-        The terminal shows no ignored failure, but in the compact form.
+        Without the compact form, the terminal shows no ignored failure.
 
-        Args: `ignored` True if the play goes on on this host; `notes_it` True to say so.
+        Args: `form` of the line, with %s for the host; `ignored` True if the play goes on on this
+        host; `notes_it` True to say so.
         """
         self._settle()
-        with contextlib.nullcontext() if ignored else self._loud(result._task):
-            self._show_failure(result, headline, color)
-            if ignored and notes_it:
-                self._display.display("...ignoring", color=C.COLOR_SKIP)
-
-    def _show_failure(self, result: TaskResult, headline: str, color: str) -> None:
-        """Show a failure, see `_fail`."""
         self._answers.pop(result._host.get_name(), None)
         self._clean_results(result._result, result._task.action)
         if self._last_task_banner != result._task._uuid:
@@ -388,7 +372,14 @@ class CallbackModule(Default):
         lines = failure_lines(result._result) if printable else []
         if self._display.verbosity or not lines:
             lines = lines + ["=> %s" % self._dump_results(result._result)]
-        self._display.display("\n  ".join([one_line(headline)] + lines), color=color, stderr=stderr)
+        host = self.host_label(result)
+        headline = one_line(form.replace("%s", "[%s]" % host, 1))
+        self._display.display("\n  ".join([headline] + lines), color=color, stderr=stderr)
+        if ignored and notes_it:
+            self._display.display("...ignoring", color=C.COLOR_SKIP)
+        if self._view and not ignored:
+            heading = "TASK [%s]" % one_line(result._task.get_name().strip())
+            self._view.fail(Failed(heading, form, tuple(lines), color), host)
         sys.stdout.flush()
 
     def _handle_exception(self, result: Content, use_stderr: bool = False) -> None:
@@ -415,6 +406,8 @@ class CallbackModule(Default):
             state = JobState.decode(answer)
         except ValueError:  # the result of another module has these names, too
             return False
+        if self._log:  # the job runs, so it may have a run folder
+            self._log.move_to_job()
         if self._hosts:  # outcomes of hosts without a part of the job
             self._settle()
         self._answers[result._host.get_name()] = state
@@ -437,6 +430,8 @@ class CallbackModule(Default):
 
     def _show_left_job(self) -> None:
         """Show the job that this process leaves on the nodes. The recap has forgotten the job."""
+        if self._view:
+            self._view.end()
         given = [path for path in context.CLIARGS["inventory"] if path not in C.DEFAULT_HOST_LIST]
         for line in self._left.lines(" -i ".join(given)):
             self._show(one_line(line), C.COLOR_ERROR)
@@ -451,17 +446,6 @@ class CallbackModule(Default):
             self._restarted = task.action == "mxcluster_restart"
 
 
-def role_of(task: Task) -> str:
-    """Return the name of the role of a task, "" without one."""
-    return task._role.get_name() if task._role else ""
-
-
-def is_failed(stats: AggregateStats, host: str) -> bool:
-    """Return True if a task has failed on `host`, or Ansible has lost the host."""
-    figures = stats.summarize(host)
-    return bool(figures["failures"] or figures["unreachable"])
-
-
 def one_line(text: str) -> str:
     """Return the `text` of a node as one line without terminal control sequences."""
     return printable(text) if printable else text
@@ -472,6 +456,8 @@ def of_harmless(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def shows(self: CallbackModule, result: TaskResult, *args: Any, **kwargs: Any) -> Any:
+        if self and self._view:
+            self._view.screen.clear()  # Ansible writes warnings itself
         shown = harmless(result._result)
         result._result.clear()  # in place: from ansible-core 2.19 on `_result` cannot be replaced
         result._result.update(shown)

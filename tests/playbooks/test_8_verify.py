@@ -22,9 +22,7 @@ def test_broken_and_silent(project):
     assert result.code == 1, result.output
     verdict = json.loads((project.path / ".state" / "local" / "verify.json").read_text())
     assert verdict["status"] == 1 and len(verdict["checks"]) == 11
-    assert (
-        "node3: groups line 1: %s.99 is not a worker" % NET in result.output.split("PLAY RECAP")[1]
-    )
+    assert "node3: groups line 1: %s.99 is not a worker" % NET in result.output
 
     folder = project.inventory("silent")
     hosts = yaml.safe_load((folder / "hosts.yml").read_text())
@@ -33,10 +31,9 @@ def test_broken_and_silent(project):
     (folder / "hosts.yml").write_text(yaml.safe_dump(hosts, sort_keys=False))
     result = project.run("verify.yml", "-i", folder)
     assert result.code == 2, result.output
-    last = result.output.split("PLAY RECAP")[1]
     assert (
         "node4 (%s.99, port 1): cannot reach the node" % NET in result.output
-        and "node4 does not answer" in last
+        and "node4 does not answer" in result.output
     )
     assert (
         "ok        MXNet has the distributed kv-store" in last

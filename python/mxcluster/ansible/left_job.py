@@ -72,11 +72,6 @@ class LeftJob:
             replace(os.environ[NOTE], json.dumps(self._planned.encode()))
             self._noted = True
 
-    @property
-    def has_begun(self) -> bool:
-        """Whether the job may run on the nodes."""
-        return self._noted
-
     def forget(self) -> None:
         """Forget the job: it has ended, or this ansible-playbook has shown its state."""
         self._noted = False

@@ -114,6 +114,11 @@ def _training(workers: Mapping[str, Latest]) -> List[Part]:
     running = {name: batch for name, batch in batches.items() if not workers[name].end}
     shown = running or batches
     behind = min(shown.values(), key=lambda batch: (batch.done or 0, batch.step or 0))
+    waiting, ended = len(workers) - len(batches), len(batches) - len(running)
+    # The training program tells its batches, and each of its workers sends events. A worker
+    # without a step is then in the first epoch. Of a script, only one worker may send events.
+    if waiting and all(one.start and one.start.batches for one in workers.values() if one.batch):
+        behind = behind.replaced(epoch=0, step=None)
     parts = []
     if behind.epoch is not None:
         epochs = [latest.start.epochs or 0 for latest in workers.values() if latest.start]
@@ -139,7 +144,6 @@ def _training(workers: Mapping[str, Latest]) -> List[Part]:
     measured = first.end or first.epoch
     if measured and measured.accuracy is not None:
         parts.append((3, "accuracy %.3f" % measured.accuracy))
-    waiting, ended = len(workers) - len(batches), len(batches) - len(running)
     if waiting:
         parts.append((3, "%s begun" % _have(len(batches), len(workers), "worker")))
     if ended:

@@ -1,6 +1,6 @@
 """Make the lines that a playbook shows on the terminal, without I/O."""
 
-from typing import List, Mapping, Sequence
+from typing import List, Mapping, NamedTuple, Sequence, Tuple
 
 from mxcluster.job.verdict_text import clock, printable
 from mxcluster.lists import grouped, several
@@ -9,6 +9,17 @@ NAMED = 8  # maximum number of hosts in a line
 ROLE = 16  # columns of a role's name
 # The outcomes of a host in a role, from the weakest to the strongest.
 OUTCOMES = ("skipped", "ok", "changed", "failed", "unreachable")
+
+
+class Failed(NamedTuple):
+    """A failure of a task on one or more hosts."""
+
+    heading: str
+    """The heading of the task, such as "TASK [mxnet : Install MXNet]"."""
+    form: str
+    """The line of the hosts, such as "fatal: %s: FAILED!"."""
+    message: Tuple[str, ...]
+    color: str
 
 
 def hosts(names: Sequence[str]) -> str:
@@ -58,6 +69,17 @@ def message(names: Sequence[str], lines: Sequence[str]) -> List[str]:
     if names and shown:
         shown[0] = "%s: %s" % (hosts(names), shown[0])
     return shown
+
+
+def failure(failed: Failed, names: Sequence[str]) -> str:
+    """Return the lines of a failure: the hosts, then the message.
+
+    Args: `names` of the hosts.
+    """
+    found = names[:NAMED]
+    more = " and %d more" % (len(names) - NAMED) if len(names) > NAMED else ""
+    which = ", ".join("[%s]" % name for name in found) + more
+    return "\n  ".join([printable(failed.form.replace("%s", which, 1)), *failed.message])
 
 
 def closing(playbook: str, failed: Sequence[str], seconds: float) -> str:

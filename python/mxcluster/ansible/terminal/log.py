@@ -38,7 +38,8 @@ class LogOnly:
 
     def display(self, msg: str, color: Optional[str] = None, **options: bool) -> None:
         """Write a line to the log, with the arguments of Ansible's method."""
-        self._display.display(msg, color=color, log_only=True)
+        if not options.get("screen_only"):
+            self._display.display(msg, color=color, log_only=True)
 
     def banner(self, msg: str, color: Optional[str] = None, cows: bool = True) -> None:
         """Write the heading of a play or task to the log."""
@@ -50,7 +51,7 @@ class Log:
 
     Each line is in the file at once, so the file is complete after Ctrl-C. The file begins in a
     temporary folder, because the folder of the results is not known yet. The log of a job moves to
-    the run folder of the job when the job begins. The log of provision.yml, and that of a failed
+    the run folder of the job when the job runs. The log of provision.yml, and that of a failed
     playbook without a job, move to the state folder of the inventory. Others are removed.
 
     Args: `folder` of the temporary files; `playbook` the name of its file.
@@ -90,6 +91,8 @@ class Log:
         if self._closed:
             return
         self._closed = True
+        if os.path.isdir(self._run_dir):
+            self.move_to_job()
         if failed and not self.placed and self._state_dir:
             self._keep()
         ansible_display.logger.removeHandler(self._handler)

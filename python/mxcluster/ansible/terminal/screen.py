@@ -36,11 +36,11 @@ class Screen:
         self._display = display
         self._drawn = 0  # columns of the live line, 0 without one
 
-    def say(self, text: str, color: Optional[str] = None, stderr: bool = False) -> None:
-        """Write a line that stays. Ansible's log gets the line, too."""
+    def say(self, text: str, color: Optional[str] = None, is_logged: bool = True) -> None:
+        """Write a line that stays. Args: `is_logged` True for a line in Ansible's log, too."""
         with self._display._lock:
             self.clear()
-            self._display.display(text, color=color, stderr=stderr)
+            self._display.display(text, color=color, screen_only=not is_logged)
             sys.stdout.flush()
 
     def draw(self, text: str) -> None:

@@ -5,7 +5,7 @@ from typing import Iterable, Iterator, List, Union
 from ansible.playbook.block import Block
 from ansible.playbook.task import Task
 
-from mxcluster.ansible.edge import CliArguments
+from mxcluster.ansible.edge import AggregateStats, CliArguments
 
 # The options with which Ansible shows more than the results of a run, or asks the user.
 ASKING = ("check", "diff", "step", "listtasks", "listtags", "listhosts", "syntax")
@@ -50,3 +50,22 @@ def selecting(arguments: CliArguments) -> List[str]:
         ("--start-at-task", arguments.get("start_at_task")),
     ]
     return ["%s %r" % (option, str(value)) for option, value in given if value]
+
+
+def nothing_ran(options: List[str]) -> str:
+    """Return the error message for a run without a selected task. Args: of `selecting`."""
+    return (
+        "nothing ran: no task matches %s. Correct or remove the option; --list-tags and "
+        "--list-tasks show the names" % " ".join(options)
+    )
+
+
+def role_of(task: Task) -> str:
+    """Return the name of the role of a task, "" without one."""
+    return task._role.get_name() if task._role else ""
+
+
+def failed_hosts(stats: AggregateStats) -> List[str]:
+    """Return the hosts on which a task has failed, and those that Ansible has lost."""
+    figures = {host: stats.summarize(host) for host in stats.processed}
+    return [host for host, one in figures.items() if one["failures"] or one["unreachable"]]

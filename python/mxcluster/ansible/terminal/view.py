@@ -37,6 +37,8 @@ class View:
         self._hosts: Set[str] = set()  # hosts that have begun the task
         self._done: Set[str] = set()  # hosts that have finished the task
         self._said: Dict[Tuple[str, ...], List[str]] = {}  # lines of a message -> hosts
+        self._failures: Dict[lines.Failed, List[str]] = {}  # a failure -> hosts
+        self._heading = ""  # the latest heading of a failed task on the screen
         self._printed = self._began  # the time of the last live line on a pipe
         self._ended = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
@@ -95,9 +97,15 @@ class View:
         if host:
             hosts.append(host)
 
-    def settle(self) -> None:
-        """Show the messages of the task that has ended, and remove the live line."""
+    def fail(self, failure: lines.Failed, host: str) -> None:
+        """Show a failure within a second, once for all hosts with the same failure."""
         with self.display._lock:
+            self._failures.setdefault(failure, []).append(host)
+
+    def settle(self) -> None:
+        """Show pending messages and failures, and remove the live line."""
+        with self.display._lock:
+            self._settle_failures()
             for text, hosts in self._said.items():
                 for line in lines.message(sorted(hosts), text):
                     self.screen.say(line)
@@ -120,6 +128,14 @@ class View:
                 lines.closing(self.playbook, failed, seconds), color=colors[bool(failed)]
             )
 
+    def _settle_failures(self) -> None:
+        for failure, hosts in self._failures.items():
+            if failure.heading != self._heading:
+                self._heading = failure.heading
+                self.screen.say(failure.heading, is_logged=False)
+            self.screen.say(lines.failure(failure, hosts), failure.color, is_logged=False)
+        self._failures = {}
+
     def _end_role(self) -> None:
         seen = {host: outcome for host, outcome in self._outcomes.items() if outcome != "skipped"}
         if self.shows_roles and self._role and seen:
@@ -130,8 +146,10 @@ class View:
     def _run(self) -> None:
         while not self._ended.wait(TICK):
             with self.display._lock:
-                if self._step and not self._ended.is_set():
-                    self._tick(*self._step)
+                if not self._ended.is_set():
+                    self._settle_failures()
+                    if self._step:
+                        self._tick(*self._step)
 
     def _tick(self, name: str, began: float) -> None:
         """Show the live line of the task `name`, which began at `began`."""
