@@ -13,7 +13,6 @@ What Ansible would show goes to a log (`mxcluster.ansible.terminal`). With -v, -
   says what happens to the job, and which commands attach to it and end it.
 - Hosts with the same outcome share a line. Results lose escape sequences and control characters.
 - If no task with another tag than `always` runs, the exit status is 1.
-- With -v the callback shows hosts and tasks like the default callback.
 """
 
 DOCUMENTATION = r"""
@@ -45,21 +44,18 @@ from ansible.utils.display import get_text_width
 
 try:
     from mxcluster.ansible import attempts, left_job, preflight_checks
-    from mxcluster.ansible.terminal import selection
+    from mxcluster.ansible.terminal import selection, view
     from mxcluster.ansible.terminal.lines import Failed
     from mxcluster.ansible.terminal.log import Log, LogOnly
     from mxcluster.ansible.terminal.results import failure_lines, harmless, harmless_record
     from mxcluster.ansible.terminal.screen import back, rewritable
     from mxcluster.ansible.terminal.selection import is_selected, selecting, tasks_of
-    from mxcluster.ansible.terminal.view import PERIOD as LONG_PERIOD
-    from mxcluster.ansible.terminal.view import View
     from mxcluster.job import live_line
     from mxcluster.job.verdict_text import printable
     from mxcluster.model.answers import JobState
 except ImportError:  # the preflight checks report the missing package before they contact a node
     attempts = left_job = live_line = printable = JobState = selection = None
-    harmless = harmless_record = lambda value: value
-    failure_lines = harmless
+    harmless = harmless_record = failure_lines = lambda value: value
 
 # Ansible's classes. Ansible has no types, so each class is Any. Content is that of a TaskResult.
 AggregateStats = Host = IncludedFile = Play = Playbook = Task = TaskResult = Any
@@ -67,10 +63,6 @@ CliArguments = Content = Any
 
 PERIOD = 5  # seconds between two lines about the job in the compact form, without a terminal
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-PROVISION = "provision.yml"
-DEBUG = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
-# These plugins show the output of a child, or ask the user, so they have no live line.
-TALKING = ("mxcluster_restart", "mxcluster_sweep", "mxcluster_plan", "ansible.builtin.pause")
 NAMED = 8  # maximum number of hosts in a line
 NOTHING = 1  # the exit status if no task has run
 # These plugins run on the controller. Only their results may contain a verdict.
@@ -102,7 +94,7 @@ class CallbackModule(Default):
         self._status: Optional[int] = None  # the exit status of the verdict, None without one
         self._matched = False  # True once the command line has selected a task
         self._left = None  # the left_job.LeftJob of this ansible-playbook
-        self._view: Optional[View] = None  # None in the compact form
+        self._view: Optional["view.View"] = None  # None in the compact form
         self._log: Optional[Log] = None  # None if Ansible's output goes nowhere else
         self._headed = None  # the task whose heading the terminal shows beside the view
 
@@ -117,7 +109,7 @@ class CallbackModule(Default):
                 self._log = Log(C.DEFAULT_LOCAL_TMP, own)
                 atexit.register(self._log.close, failed=True)
         if self._log and selection.is_quiet(context.CLIARGS):
-            self._view = View(self._display, own, shows_roles=own == PROVISION)
+            self._view = view.View(self._display, own, shows_roles=own == "provision.yml")
             self._display = LogOnly(self._display)
         if left_job:
             self._left = left_job.LeftJob(C.DEFAULT_LOCAL_TMP)
@@ -179,8 +171,9 @@ class CallbackModule(Default):
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
             if self._view:
                 self._settle()
-                is_talking = task.action in TALKING
-                self._view.begin_task(selection.role_of(task), one_line(task.name), is_talking)
+                self._view.begin_task(
+                    selection.role_of(task), one_line(task.name), task.action in selection.TALKING
+                )
         if self._view:
             self._view.begin_host(host.get_name())
         self._answers.setdefault(host.get_name(), None)
@@ -207,7 +200,7 @@ class CallbackModule(Default):
             self._log.learn(result._task.action, result._result)
         if self._about_job(result):
             return
-        if self._view and result._task.action in DEBUG:
+        if self._view and result._task.action in selection.DEBUG:
             self._tell(result)
         elif (
             isinstance(result._task, TaskInclude)
@@ -257,7 +250,7 @@ class CallbackModule(Default):
         item = self._get_item_label(result._result)
         form = "failed: %%s (item=%s)" % (item,)
         ignored = bool(self._view and result._task.ignore_errors)
-        self._fail(result, form, C.COLOR_ERROR, ignored, notes_it=False)
+        self._fail(result, form, C.COLOR_ERROR, ignored)
 
     def v2_runner_on_unreachable(self, result: TaskResult) -> None:
         """Show an unreachable host."""
@@ -351,15 +344,13 @@ class CallbackModule(Default):
             with self._loud(task):
                 super(CallbackModule, self).v2_runner_on_ok(result)
 
-    def _fail(
-        self, result: TaskResult, form: str, color: str, ignored: bool, notes_it: bool = True
-    ) -> None:
+    def _fail(self, result: TaskResult, form: str, color: str, ignored: bool) -> None:
         """Show a failure: a line of the host, then the lines of the result's message.
 
         Without the compact form, the terminal shows no ignored failure.
 
         Args: `form` of the line, with %s for the host; `ignored` True if the play goes on on this
-        host; `notes_it` True to say so.
+        host.
         """
         self._settle()
         self._answers.pop(result._host.get_name(), None)
@@ -369,15 +360,15 @@ class CallbackModule(Default):
         stderr = self.get_option("display_failed_stderr")
         self._handle_exception(result._result, use_stderr=stderr)
         self._handle_warnings(result._result)
-        lines = failure_lines(result._result) if printable else []
+        lines = failure_lines(result._result) if printable else [str(result._result.get("msg"))]
         if self._display.verbosity or not lines:
             lines = lines + ["=> %s" % self._dump_results(result._result)]
         host = self.host_label(result)
         headline = one_line(form.replace("%s", "[%s]" % host, 1))
         self._display.display("\n  ".join([headline] + lines), color=color, stderr=stderr)
-        if ignored and notes_it:
+        if ignored:
             self._display.display("...ignoring", color=C.COLOR_SKIP)
-        if self._view and not ignored:
+        elif self._view:
             heading = "TASK [%s]" % one_line(result._task.get_name().strip())
             self._view.fail(Failed(heading, form, tuple(lines), color), host)
         sys.stdout.flush()
@@ -422,7 +413,7 @@ class CallbackModule(Default):
             self._drawn = get_text_width(self._line)
         else:
             self._line = live_line.line(self._answers)
-            if time.time() - self._shown[1] >= (LONG_PERIOD if self._view else PERIOD):
+            if time.time() - self._shown[1] >= (view.PERIOD if self._view else PERIOD):
                 self._shown = (self._line, time.time())
                 self._show(self._line)
         sys.stdout.flush()
@@ -458,7 +449,7 @@ def of_harmless(method: Callable[..., Any]) -> Callable[..., Any]:
     def shows(self: CallbackModule, result: TaskResult, *args: Any, **kwargs: Any) -> Any:
         if self and self._view:
             self._view.screen.clear()  # Ansible writes warnings itself
-        shown = harmless(result._result)
+        shown = dict(harmless(result._result))
         result._result.clear()  # in place: from ansible-core 2.19 on `_result` cannot be replaced
         result._result.update(shown)
         # From 2.19 on, Ansible displays warnings and errors from this attribute, not from the

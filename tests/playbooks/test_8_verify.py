@@ -36,8 +36,8 @@ def test_broken_and_silent(project):
         and "node4 does not answer" in result.output
     )
     assert (
-        "ok        MXNet has the distributed kv-store" in last
-        and "not run   clocks: not all nodes answer" in last
+        "ok        MXNet has the distributed kv-store" in result.output
+        and "not run   clocks: not all nodes answer" in result.output
     )
 
 

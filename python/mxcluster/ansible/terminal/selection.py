@@ -1,4 +1,4 @@
-"""Find the tasks that the command line of ansible-playbook selects."""
+"""Sort the options, tasks and hosts of a run of ansible-playbook."""
 
 from typing import Iterable, Iterator, List, Union
 
@@ -9,6 +9,10 @@ from mxcluster.ansible.edge import AggregateStats, CliArguments
 
 # The options with which Ansible shows more than the results of a run, or asks the user.
 ASKING = ("check", "diff", "step", "listtasks", "listtags", "listhosts", "syntax")
+
+DEBUG = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
+# These plugins show the output of a child, or ask the user, so they have no live line.
+TALKING = ("mxcluster_restart", "mxcluster_sweep", "mxcluster_plan", "ansible.builtin.pause")
 
 
 def is_quiet(arguments: CliArguments) -> bool:
