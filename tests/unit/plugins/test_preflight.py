@@ -86,7 +86,7 @@ def test_a_used_variable_is_accepted(look):
         "site_name": "y",
         "site_secret": "z",
     }
-    assert look(**given) == {"changed": False, "notes": []}
+    assert look(**given) == {"changed": False, "notes": [], "state_dir": ""}
     assert look("profile.yml", apply="{{ site_name }}", site_name="yes")["notes"] == []
     assert look(attach="j", runs_dir="/runs", ansible_user="me") == {"changed": False, "notes": []}
     assert look("tests/unit/plugins/site.yml", whatever=1) == {"changed": False, "notes": []}
