@@ -165,6 +165,8 @@ class Adopted(controller_task.Result, packed.Summary):
 
     answering: Sequence[str] = field(arguments.texts)
     """The nodes of the job with a job list."""
+    run_dir: str = field(arguments.text)
+    """The run folder of the job on the controller."""
 
 
 def has_list(answer: Optional[TaskResult]) -> bool:
@@ -225,7 +227,8 @@ def adopt(given: Adopt, check: bool) -> Adopted:
 
     Raises BadInput if the controller cannot write in `given.runs_dir`.
     """
-    results_folder(given.runs_dir, os.path.dirname(os.path.abspath(given.records_dir)), given.job)
+    state_dir = os.path.dirname(os.path.abspath(given.records_dir))
+    runs_dir = results_folder(given.runs_dir, state_dir, given.job)
     paths = {
         host: listing.Paths(**answer["paths"]) if answer and has_list(answer) else None
         for host, answer in given.answers.items()
@@ -237,7 +240,11 @@ def adopt(given: Adopt, check: bool) -> Adopted:
     }
     plan = listing.adopt(listing.agreed(plans, given.job), given.job, paths)
     answering = [host for host in plan.nodes if paths[host]]
-    return Adopted(answering=answering, **vars(packed.summary(plan, {})))
+    return Adopted(
+        answering=answering,
+        run_dir=os.path.join(runs_dir, given.job),
+        **vars(packed.summary(plan, {})),
+    )
 
 
 def logs(given: Logs, check: bool) -> Chosen:

@@ -14,7 +14,7 @@ from ansible import context
 from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.errors import BadInput
-from mxcluster.job.plan import inputs, mpi_inputs, packed
+from mxcluster.job.plan import inputs, mpi_inputs, packed, ports
 from mxcluster.job.plan.ports import Held
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.record import field
@@ -30,6 +30,8 @@ class Arguments(arguments.Planning):
 
     held: Held = field(table(text, table(text, table(text, text))), default={})
     """{host: ports and GPUs in use}, from mxcluster_node."""
+    replaced: str = field(arguments.text, default="")
+    """The `packed_plan` of the plan whose ports or GPUs are in use, or empty."""
     measures: bool = field(arguments.flag, default=False)
     """True if the job measures the cluster for profile.yml."""
     mpi: Mapping[str, object] = field(arguments.json, default={})
@@ -40,6 +42,8 @@ class Result(controller_task.Result, packed.Summary):
     """The plan, from `packed.summary` and `inputs.plan_job`."""
 
     table: Sequence[str] = field(arguments.texts)
+    run_dir: str = field(arguments.text)
+    """The run folder of the job on the controller."""
     script: str = field(arguments.text)
     """The folder of the user's script as a zip file in base64, or empty."""
     needs_profile: bool = field(arguments.flag)
@@ -111,8 +115,14 @@ def carry_out(given: Arguments, check: bool) -> Result:
     if planned.plan.needs_profile and not (check or planned.plan.options.plan_only):
         measure(planned.plan.job)
         planned = plan(given, runs_dir)
+    reasons = (
+        ports.busy(packed.unpack(given.replaced).plan.processes, given.held)
+        if given.replaced
+        else []
+    )
     return Result(
-        table=planned.table.splitlines(),
+        table=reasons + planned.table.splitlines(),
+        run_dir=os.path.join(runs_dir, planned.plan.job),
         script=planned.script,
         needs_profile=planned.plan.needs_profile,
         model=planned.model,

@@ -1,15 +1,18 @@
-"""Show Ansible's default output in compact form, with one live line for a running job.
+"""Show mxcluster's playbooks on the terminal: plan, warnings, one live line, roles and verdict.
+
+What Ansible would show goes to a log (`mxcluster.ansible.terminal`). With -v, --check, --diff and
+--step, and for a user's own playbooks, the callback shows Ansible's output in compact form.
 
 - While a task polls a job with mxcluster_node, its results become one line about the whole job. On
-  a terminal the callback rewrites the line in place. Elsewhere it prints a line every five seconds.
-- The callback shows the lines `mxcluster_verdict_text` of a result last, after the recap, and
+  a terminal the callback rewrites the line in place. Elsewhere it prints a line every 30 seconds,
+  in the compact form every five.
+- The callback shows the lines `mxcluster_verdict_text` of a result last, after any recap, and
   ansible-playbook ends with the result's status `mxcluster_exit_status`. After mxcluster_restart
   there is no recap, because the last attempt has shown its own.
 - If ansible-playbook ends before the recap while a job may run, such as at Ctrl-C, the callback
   says what happens to the job, and which commands attach to it and end it.
 - Hosts with the same outcome share a line. Results lose escape sequences and control characters.
 - If no task with another tag than `always` runs, the exit status is 1.
-- With -v the callback shows hosts and tasks like the default callback.
 """
 
 DOCUMENTATION = r"""
@@ -23,39 +26,45 @@ extends_documentation_fragment:
 """
 
 import atexit
-import dataclasses
+import contextlib
 import functools
 import os
 import shutil
 import sys
 import time
 import types
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, TextIO, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ansible import constants as C
 from ansible import context
-from ansible.playbook.block import Block
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
 from ansible.plugins.loader import filter_loader, test_loader
 from ansible.utils.display import get_text_width
 
 try:
-    from mxcluster.ansible import attempts, left_job
+    from mxcluster.ansible import attempts, left_job, preflight_checks
+    from mxcluster.ansible.terminal import selection, view
+    from mxcluster.ansible.terminal.lines import Failed
+    from mxcluster.ansible.terminal.log import Log, LogOnly
+    from mxcluster.ansible.terminal.results import failure_lines, harmless, harmless_record
+    from mxcluster.ansible.terminal.screen import back, rewritable
+    from mxcluster.ansible.terminal.selection import is_selected, selecting, tasks_of
     from mxcluster.job import live_line
     from mxcluster.job.verdict_text import printable
     from mxcluster.model.answers import JobState
 except ImportError:  # the preflight checks report the missing package before they contact a node
-    attempts = left_job = live_line = printable = JobState = None
+    attempts = left_job = live_line = printable = JobState = selection = None
+    harmless = harmless_record = failure_lines = lambda value: value
 
 # Ansible's classes. Ansible has no types, so each class is Any. Content is that of a TaskResult.
 AggregateStats = Host = IncludedFile = Play = Playbook = Task = TaskResult = Any
 CliArguments = Content = Any
 
-PERIOD = 5  # seconds between two lines about the job on an output that is not a terminal
+PERIOD = 5  # seconds between two lines about the job in the compact form, without a terminal
+PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 NAMED = 8  # maximum number of hosts in a line
 NOTHING = 1  # the exit status if no task has run
-TAIL = 20  # maximum number of lines of a failed command's output
 # These plugins run on the controller. Only their results may contain a verdict.
 JUDGES = tuple("mxcluster_" + name for name in ("report", "restart", "jobs", "verify", "sweep"))
 
@@ -85,12 +94,23 @@ class CallbackModule(Default):
         self._status: Optional[int] = None  # the exit status of the verdict, None without one
         self._matched = False  # True once the command line has selected a task
         self._left = None  # the left_job.LeftJob of this ansible-playbook
+        self._view: Optional["view.View"] = None  # None in the compact form
+        self._log: Optional[Log] = None  # None if Ansible's output goes nowhere else
+        self._headed = None  # the task whose heading the terminal shows beside the view
 
     def v2_playbook_on_start(self, playbook: Playbook) -> None:
         """Load all filter and test plugins, then show the start of the playbook.
 
         From here on, the end of this process names the job that it leaves on the nodes.
         """
+        own = selection and preflight_checks.own_playbook(playbook._file_name, PROJECT)
+        if own and not context.CLIARGS.get("check"):
+            with contextlib.suppress(OSError):  # without a log, the terminal shows everything
+                self._log = Log(C.DEFAULT_LOCAL_TMP, own)
+                atexit.register(self._log.close, failed=True)
+        if self._log and selection.is_quiet(context.CLIARGS):
+            self._view = view.View(self._display, own, shows_roles=own == "provision.yml")
+            self._display = LogOnly(self._display)
         if left_job:
             self._left = left_job.LeftJob(C.DEFAULT_LOCAL_TMP)
             atexit.register(self._show_left_job)
@@ -103,16 +123,43 @@ class CallbackModule(Default):
             list(loader.all())
         super(CallbackModule, self).v2_playbook_on_start(playbook)
 
+    @contextlib.contextmanager
+    def _loud(self, task: Optional[Task]) -> Iterator[None]:
+        """Show what Ansible displays about `task`, or about the run, on the terminal, too."""
+        if not self._view:
+            yield
+            return
+        with self._view.display._lock:
+            self._view.settle()
+            log_only, self._display = self._display, self._view.display
+            if task and self._headed != task._uuid:
+                self._headed, self._last_task_banner = task._uuid, None
+            try:
+                yield
+            finally:
+                self._display = log_only
+
+    def _show(self, text: str, color: Optional[str] = None) -> None:
+        """Show a line on the terminal."""
+        (self._view.screen.say if self._view else self._display.display)(text, color=color)
+
+    def _end_host(self, result: TaskResult, outcome: str) -> None:
+        """Count the outcome of a host for the line of its role."""
+        if self._view:
+            self._view.end_host(result._host.get_name(), selection.role_of(result._task), outcome)
+
     # Results of hosts.
 
     def v2_playbook_on_play_start(self, play: Play) -> None:
         """Show the play. A play without hosts may have selected tasks, but runs none of them."""
-        if not context.CLIARGS.get("start_at_task"):
+        if selection and not context.CLIARGS.get("start_at_task"):
             tasks = tasks_of(play.pre_tasks + play.tasks + play.post_tasks)
             self._matched = self._matched or any(
                 is_selected(task, context.CLIARGS) for task in tasks
             )
         self._settle()
+        if self._view:
+            self._view.begin_play(play.tags)
         super(CallbackModule, self).v2_playbook_on_play_start(play)
 
     def v2_runner_on_start(self, host: Host, task: Task) -> None:
@@ -122,10 +169,18 @@ class CallbackModule(Default):
         """
         if task._uuid != self._task:
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
+            if self._view:
+                self._settle()
+                self._view.begin_task(
+                    selection.role_of(task), one_line(task.name), task.action in selection.TALKING
+                )
+        if self._view:
+            self._view.begin_host(host.get_name())
         self._answers.setdefault(host.get_name(), None)
         if self._left and not context.CLIARGS.get("check"):
             self._left.at_task(task.action, task.args.get("command"))
-        self._matched = self._matched or is_selected(task, context.CLIARGS)
+        if selection:
+            self._matched = self._matched or is_selected(task, context.CLIARGS)
         super(CallbackModule, self).v2_runner_on_start(host, task)
 
     def v2_runner_retry(self, result: TaskResult) -> None:
@@ -137,11 +192,17 @@ class CallbackModule(Default):
     def v2_runner_on_ok(self, result: TaskResult) -> None:
         """Update the line about the job, or show the success. Keep a verdict for the end."""
         self._remember_verdict(result._task, result._result)
+        changed = result._result.get("changed", False)
+        self._end_host(result, "changed" if changed else "ok")
         if self._left:
             self._left.learn(result._task.action, result._result)
+        if self._log:
+            self._log.learn(result._task.action, result._result)
         if self._about_job(result):
             return
-        if (
+        if self._view and result._task.action in selection.DEBUG:
+            self._tell(result)
+        elif (
             isinstance(result._task, TaskInclude)
             or self._run_is_verbose(result)
             or not self.get_option("display_ok_hosts")
@@ -149,13 +210,13 @@ class CallbackModule(Default):
             self._settle()
             super(CallbackModule, self).v2_runner_on_ok(result)
         else:
-            changed = result._result.get("changed", False)
             self._gather(
                 result, "changed" if changed else "ok", C.COLOR_CHANGED if changed else C.COLOR_OK
             )
 
     def v2_runner_on_skipped(self, result: TaskResult) -> None:
         """Show a skipped host, on a line with other skipped hosts."""
+        self._end_host(result, "skipped")
         if self._display.verbosity or not self.get_option("display_skipped_hosts"):
             self._settle()
             super(CallbackModule, self).v2_runner_on_skipped(result)
@@ -175,47 +236,53 @@ class CallbackModule(Default):
     def v2_runner_on_failed(self, result: TaskResult, ignore_errors: bool = False) -> None:
         """Show a failure. Keep a verdict for the end."""
         self._remember_verdict(result._task, result._result)
+        self._end_host(result, "ok" if ignore_errors else "failed")
+        if self._log:
+            self._log.learn(result._task.action, result._result)
         if result._task.loop and "results" in result._result:
             self._settle()
             super(CallbackModule, self).v2_runner_on_failed(result, ignore_errors)
         else:
-            self._fail(result, "fatal: [%s]: FAILED!" % self.host_label(result), C.COLOR_ERROR)
-            if ignore_errors:
-                self._display.display("...ignoring", color=C.COLOR_SKIP)
+            self._fail(result, "fatal: %s: FAILED!", C.COLOR_ERROR, ignore_errors)
 
     def v2_runner_item_on_failed(self, result: TaskResult) -> None:
         """Show the failure of an item."""
         item = self._get_item_label(result._result)
-        self._fail(
-            result, "failed: [%s] (item=%s)" % (self.host_label(result), item), C.COLOR_ERROR
-        )
+        form = "failed: %%s (item=%s)" % (item,)
+        ignored = bool(self._view and result._task.ignore_errors)
+        self._fail(result, form, C.COLOR_ERROR, ignored)
 
     def v2_runner_on_unreachable(self, result: TaskResult) -> None:
         """Show an unreachable host."""
-        self._fail(
-            result, "fatal: [%s]: UNREACHABLE!" % self.host_label(result), C.COLOR_UNREACHABLE
-        )
-        if result._task.ignore_unreachable:
-            self._display.display("...ignoring", color=C.COLOR_SKIP)
+        ignored = bool(result._task.ignore_unreachable)
+        self._end_host(result, "ok" if ignored else "unreachable")
+        self._fail(result, "fatal: %s: UNREACHABLE!", C.COLOR_UNREACHABLE, ignored)
 
     def v2_playbook_on_stats(self, stats: AggregateStats) -> None:
         """Show the recap and the verdict, and set the exit status."""
         self._settle()
         if self._left:
             self._left.forget()
+        failed = selection.failed_hosts(stats) if selection and stats else []
+        if self._view:
+            self._view.end()
+        shows_roles = self._view and self._view.shows_roles
         if not self._restarted:
-            super(CallbackModule, self).v2_playbook_on_stats(stats)
+            with self._loud(None) if shows_roles else contextlib.nullcontext():
+                super(CallbackModule, self).v2_playbook_on_stats(stats)
         if not (attempts and attempts.is_child()):
             for line, color in self._verdict:
-                self._display.display(line, color=color)
-        options = selecting(context.CLIARGS)
+                self._show(line, color)
+        options = selecting(context.CLIARGS) if selection else []
         if options and not self._matched:
             self._status = NOTHING  # a script must not take this run for a success
-            self._display.display(
-                "nothing ran: no task matches %s. Correct or remove the option; --list-tags and "
-                "--list-tasks show the names" % " ".join(options),
-                color=C.COLOR_ERROR,
-            )
+            self._show(selection.nothing_ran(options), C.COLOR_ERROR)
+        elif self._view:
+            self._view.close(failed, (C.COLOR_OK, C.COLOR_ERROR))
+        if self._log:
+            self._log.close(failed=bool(failed or self._status))
+        if self._view:  # another playbook of the command line may follow
+            self._display, self._view = self._view.display, None
         if self._status is not None:
             sys.stdout.flush()
             sys.exit(self._status)  # Ansible has only one exit status for all failed checks
@@ -258,12 +325,33 @@ class CallbackModule(Default):
                 sys.stdout.write("\n")
                 self._drawn = 0
             elif self._line != self._shown[0]:
-                self._display.display(self._line)
+                self._show(self._line)
             sys.stdout.flush()
             self._line = ""
 
-    def _fail(self, result: TaskResult, headline: str, color: str) -> None:
-        """Show a failure: the headline, then the lines of the result's message."""
+    def _tell(self, result: TaskResult) -> None:
+        """Show the message of a task `debug`: a message of mxcluster without Ansible's words."""
+        task, message = result._task, result._result.get("msg")
+        texts = message if isinstance(message, list) else [message]
+        if (task.get_path() or "").startswith(PROJECT + os.sep) and all(
+            isinstance(text, str) for text in texts
+        ):
+            super(CallbackModule, self).v2_runner_on_ok(result)  # for the log
+            # A child of a sweep shows its plan in its log only.
+            if not attempts.parent():
+                self._view.tell(texts, "" if task.run_once else result._host.get_name())
+        else:
+            with self._loud(task):
+                super(CallbackModule, self).v2_runner_on_ok(result)
+
+    def _fail(self, result: TaskResult, form: str, color: str, ignored: bool) -> None:
+        """Show a failure: a line of the host, then the lines of the result's message.
+
+        Without the compact form, the terminal shows no ignored failure.
+
+        Args: `form` of the line, with %s for the host; `ignored` True if the play goes on on this
+        host.
+        """
         self._settle()
         self._answers.pop(result._host.get_name(), None)
         self._clean_results(result._result, result._task.action)
@@ -272,10 +360,17 @@ class CallbackModule(Default):
         stderr = self.get_option("display_failed_stderr")
         self._handle_exception(result._result, use_stderr=stderr)
         self._handle_warnings(result._result)
-        lines = failure_lines(result._result)
+        lines = failure_lines(result._result) if printable else [str(result._result.get("msg"))]
         if self._display.verbosity or not lines:
             lines = lines + ["=> %s" % self._dump_results(result._result)]
-        self._display.display("\n  ".join([one_line(headline)] + lines), color=color, stderr=stderr)
+        host = self.host_label(result)
+        headline = one_line(form.replace("%s", "[%s]" % host, 1))
+        self._display.display("\n  ".join([headline] + lines), color=color, stderr=stderr)
+        if ignored:
+            self._display.display("...ignoring", color=C.COLOR_SKIP)
+        elif self._view:
+            heading = "TASK [%s]" % one_line(result._task.get_name().strip())
+            self._view.fail(Failed(heading, form, tuple(lines), color), host)
         sys.stdout.flush()
 
     def _handle_exception(self, result: Content, use_stderr: bool = False) -> None:
@@ -302,11 +397,15 @@ class CallbackModule(Default):
             state = JobState.decode(answer)
         except ValueError:  # the result of another module has these names, too
             return False
+        if self._log:  # the job runs, so it may have a run folder
+            self._log.move_to_job()
         if self._hosts:  # outcomes of hosts without a part of the job
             self._settle()
         self._answers[result._host.get_name()] = state
         if self._last_task_banner != result._task._uuid:
             self._print_task_banner(result._task)
+        if self._view:
+            self._view.pause()
         if rewritable(sys.stdout):
             columns = shutil.get_terminal_size().columns
             self._line = live_line.line(self._answers, columns - 1)
@@ -314,17 +413,19 @@ class CallbackModule(Default):
             self._drawn = get_text_width(self._line)
         else:
             self._line = live_line.line(self._answers)
-            if time.time() - self._shown[1] >= PERIOD:
+            if time.time() - self._shown[1] >= (view.PERIOD if self._view else PERIOD):
                 self._shown = (self._line, time.time())
-                self._display.display(self._line)
+                self._show(self._line)
         sys.stdout.flush()
         return True
 
     def _show_left_job(self) -> None:
         """Show the job that this process leaves on the nodes. The recap has forgotten the job."""
+        if self._view:
+            self._view.end()
         given = [path for path in context.CLIARGS["inventory"] if path not in C.DEFAULT_HOST_LIST]
         for line in self._left.lines(" -i ".join(given)):
-            self._display.display(one_line(line), color=C.COLOR_ERROR)
+            self._show(one_line(line), C.COLOR_ERROR)
 
     def _remember_verdict(self, task: Task, result: Content) -> None:
         """Keep the verdict of a result for the end, if the result is from a plugin in JUDGES."""
@@ -336,72 +437,9 @@ class CallbackModule(Default):
             self._restarted = task.action == "mxcluster_restart"
 
 
-def tasks_of(listed: Iterable[Any]) -> Iterator[Task]:
-    """Yield all tasks of `listed`, tasks and blocks of Ansible, also those in blocks."""
-    for one in listed:
-        if isinstance(one, Block):
-            yield from tasks_of(one.block + one.rescue + one.always)
-        else:
-            yield one
-
-
-def is_selected(task: Task, arguments: CliArguments) -> bool:
-    """Return True if `task` runs because of the command line, and not because of its tag always.
-
-    Args: `arguments` the parsed command line, `ansible.context.CLIARGS`.
-    """
-    wanted, of_task = set(arguments.get("tags") or ("all",)), set(task.tags)
-    if of_task & set(arguments.get("skip_tags") or ()):
-        return False
-    return bool(wanted & {"all", "tagged", "untagged"} or wanted & of_task)
-
-
-def selecting(arguments: CliArguments) -> List[str]:
-    """Return the options of the command line that select tasks, such as ["--tags cuda"].
-
-    Args: `arguments` the parsed command line, `ansible.context.CLIARGS`.
-    """
-    given = [
-        ("--tags", ",".join(tag for tag in arguments.get("tags") or () if tag != "all")),
-        ("--skip-tags", ",".join(arguments.get("skip_tags") or ())),
-        ("--start-at-task", arguments.get("start_at_task")),
-    ]
-    return ["%s %r" % (option, str(value)) for option, value in given if value]
-
-
 def one_line(text: str) -> str:
     """Return the `text` of a node as one line without terminal control sequences."""
     return printable(text) if printable else text
-
-
-def harmless(value: Any) -> Any:
-    """Return `value`, a result or a part of a result, without terminal control sequences.
-
-    Line breaks stay.
-    """
-    if isinstance(value, str):
-        return value if value.isprintable() else "\n".join(map(one_line, value.split("\n")))
-    if isinstance(value, dict):
-        return {harmless(key): harmless(entry) for key, entry in value.items()}
-    return [harmless(entry) for entry in value] if isinstance(value, (list, tuple)) else value
-
-
-def harmless_record(record: Any) -> Any:
-    """Return the warning or error `record` without terminal control sequences.
-
-    From ansible-core 2.19 on, a record is a dataclass that may contain other records. The function
-    indents all lines after the first, so that no output of a node looks like a line of Ansible.
-    """
-    if isinstance(record, str):
-        return harmless(record).replace("\n", "\n  ")
-    if isinstance(record, tuple):
-        return tuple(map(harmless_record, record))
-    if not dataclasses.is_dataclass(record):
-        return record
-    parts = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
-    return dataclasses.replace(
-        record, **{name: harmless_record(part) for name, part in parts.items()}
-    )
 
 
 def of_harmless(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -409,7 +447,9 @@ def of_harmless(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def shows(self: CallbackModule, result: TaskResult, *args: Any, **kwargs: Any) -> Any:
-        shown = harmless(result._result)
+        if self and self._view:
+            self._view.screen.clear()  # Ansible writes warnings itself
+        shown = dict(harmless(result._result))
         result._result.clear()  # in place: from ansible-core 2.19 on `_result` cannot be replaced
         result._result.update(shown)
         # From 2.19 on, Ansible displays warnings and errors from this attribute, not from the
@@ -457,43 +497,3 @@ for _name in dir(CallbackModule):
         and _name != "v2_runner_on_start"
     ):
         setattr(CallbackModule, _name, of_harmless(getattr(CallbackModule, _name)))
-
-
-def back(drawn: int, columns: int) -> str:
-    """Return the control sequence that moves the cursor to the start of a line of `drawn` columns.
-
-    `columns` is the present width of the terminal. If the terminal has become narrower than the
-    line, the terminal has wrapped the line. The sequence then also erases the extra rows.
-    """
-    rows = (drawn - 1) // columns if drawn > columns > 0 else 0
-    return "\r\033[%dA\033[J" % rows if rows else "\r"
-
-
-def rewritable(stream: TextIO) -> bool:
-    """Return True if the stream is a terminal that can rewrite a line."""
-    return stream.isatty() and os.environ.get("TERM", "dumb") != "dumb"
-
-
-def failure_lines(result: Content) -> List[str]:
-    """Return the message, command and output of a failed result as lines.
-
-    The lines contain the exit status and only the end of the output. The result is [] without a
-    message, command and output.
-    """
-    lines = []
-    message = result.get("censored") or result.get("msg") or result.get("reason")
-    if message:
-        lines += (message if isinstance(message, str) else repr(message)).rstrip().split("\n")
-    if result.get("cmd"):
-        command = result["cmd"]
-        lines += ("cmd: %s" % (command if isinstance(command, str) else " ".join(command))).split(
-            "\n"
-        )
-    if result.get("rc") is not None and "msg" in result:
-        lines.append("rc: %s" % result["rc"])
-    for name in ("module_stdout", "module_stderr", "stdout", "stderr"):
-        output = str(result.get(name) or "").strip()
-        if output:
-            kept = output.split("\n")[-TAIL:]
-            lines += ["%s: %s" % (name, kept[0])] + ["  " + line for line in kept[1:]]
-    return [line.rstrip("\r") for line in lines]

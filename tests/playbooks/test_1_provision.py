@@ -27,7 +27,7 @@ def changes(output):
     }
 
 
-ROLES = "TASK [mxnet : Copy the package mxcluster to the node]"
+ROLES = "\nmxnet  "  # the line of the role mxnet
 # The nodes share one environment, which these tests damage. One node takes a quarter of the time.
 ONE = ("--limit", "node1,localhost")
 

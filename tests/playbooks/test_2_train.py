@@ -55,8 +55,9 @@ def test_every_scheme_learns_the_digits(project, pair, kv):
 
 
 def test_progress_is_told_while_it_runs_without_a_terminal(pair):
-    # A line comes every 5 s. The line of a busy machine's last polls may name one worker only.
-    result, _ = pair.train(kv="dist_sync", num_epochs=15, step_ms=60)
+    # With -v a line comes every 5 s, otherwise every 30 s. The line of a busy machine's last polls
+    # may name one worker only.
+    result, _ = pair.train("-v", kv="dist_sync", num_epochs=15, step_ms=60)
     lines = [line for line in result.output.splitlines() if "samples/s" in line and "epoch" in line]
     assert result.code == 0 and lines, result.output
     assert any("ETA" in line and "slowest" in line and "accuracy" in line for line in lines), lines

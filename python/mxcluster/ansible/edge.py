@@ -2,6 +2,7 @@
 
 from typing import Any
 
+AggregateStats = Any  # ansible.executor.stats.AggregateStats
 ArgumentSpec = Any  # of ansible.module_utils.common.arg_spec, {name: its spec}
 CliArguments = Any  # ansible.context.CLIARGS
 Facts = Any  # the variable ansible_facts, {name: value}

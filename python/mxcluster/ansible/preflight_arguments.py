@@ -21,7 +21,8 @@ class Controller(Arguments, kind="controller"):
     groups: Sequence[str] = field(arguments.texts)
     """The groups of the inventory that the playbooks need."""
     paths: Sequence[str] = field(_paths)
-    """Paths that programs later get as interpreters, search paths or options."""
+    """Paths that programs later get as interpreters, search paths or options; first the state
+    folder of the inventory."""
     known_hosts: str = field(arguments.path)
     """The file of host keys that ssh reads beside the user's own file."""
     name: str = field(arguments.text)

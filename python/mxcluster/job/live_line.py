@@ -123,6 +123,11 @@ def _training(workers: Mapping[str, Latest]) -> List[Part]:
         shown.values(),
         key=lambda one: (one.done or 0, one.epoch or 0, one.step or 0, one.batch or 0),
     )
+    waiting, ended = len(workers) - len(batches), len(batches) - len(running)
+    # The training program tells its batches, and each of its workers sends events. A worker
+    # without a step is then in the first epoch. Of a script, only one worker may send events.
+    if waiting and all(one.start and one.start.batches for one in workers.values() if one.batch):
+        behind = behind.replaced(epoch=0, step=None)
     parts = []
     if behind.epoch is not None:
         epochs = [latest.start.epochs or 0 for latest in workers.values() if latest.start]
@@ -153,7 +158,6 @@ def _training(workers: Mapping[str, Latest]) -> List[Part]:
     known = [accuracy for accuracy in trained if accuracy is not None]
     if known and not accuracy:
         parts.append((3, "training accuracy %.3f" % (sum(known) / len(known))))
-    waiting, ended = len(workers) - len(batches), len(batches) - len(running)
     if waiting:
         parts.append((3, "%s begun" % _have(len(batches), len(workers), "worker")))
     if ended:

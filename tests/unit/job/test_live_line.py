@@ -131,6 +131,16 @@ def test_the_line_of_a_script_without_a_figure_counts_pushes():
     assert line(answers, now=1001.0) == "gsync  running 0:01  2 of 2 workers  24 pushes/s"
 
 
+def test_a_worker_without_a_step_is_in_the_first_epoch():
+    processes = {"worker-0": "running", "worker-1": "running"}
+    fast = training(250, 900, 1.0, 0.2)
+    fast["start"]["batches"] = 50
+    shown = line({"a": answer("a", processes, worker_0=fast)})
+    assert "epoch 1/20" in shown and "step" not in shown and "1 of 2 workers" in shown, shown
+    del fast["start"]["batches"]  # of a script, perhaps only one worker sends events
+    assert "epoch 6/20" in line({"a": answer("a", processes, worker_0=fast)})
+
+
 def test_the_line_during_the_rendezvous():
     assert line(dict(two_nodes(), c=None)) == "starting: 2 of 3 nodes have answered"
     answers = {

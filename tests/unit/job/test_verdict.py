@@ -279,6 +279,15 @@ def test_the_last_lines_of_a_success():
     ]
 
 
+def test_a_job_that_was_stopped_says_so():
+    found = statuses(worker_1=-15)
+    found["node1"]["first_failure"] = failure("worker-0", 110.0, 91, host="node1")
+    found["node2"]["reason"] = "stopped"
+    lines = verdict_text.text(Verdict.decode(compute(PLAN, found, [])), "runs/j1")
+    assert lines[0] == "STOPPED   job j1 (dist_gsync) after 0:30: the job was stopped on request"
+    assert not any(line.startswith("first") for line in lines), "no node is the cause"
+
+
 def test_the_last_lines_of_a_failure():
     found = statuses(worker_1=1)
     found["node2"]["first_failure"] = failure(

@@ -50,6 +50,24 @@ def moved(laid_out: Sequence[Process], first: int) -> List[Process]:
     ]
 
 
+def busy(processes: Sequence[Process], held: Held) -> List[str]:
+    """Return a line for each port and GPU of the planned `processes` that is in use."""
+    none: Dict[str, str] = {}
+    lines = []
+    for process in processes:
+        of_host = held.get(process.host) or {}
+        used, gpus = of_host.get("ports", none), of_host.get("gpus", none)
+        if process.port is not None and str(process.port) in used:
+            holder = used[str(process.port)]
+            lines.append("port %d on %s is in use by %s" % (process.port, process.host, holder))
+        lines += [
+            "GPU %d on %s is in use by %s" % (gpu, process.host, gpus[str(gpu)])
+            for gpu in process.gpus
+            if str(gpu) in gpus
+        ]
+    return ["planned again: " + line for line in dict.fromkeys(lines)]
+
+
 def _taken(base: int, offsets: List[Tuple[str, str, int]], held: Held) -> List[str]:
     """Return a line for each port in use, then a line with the cure; [] if all ports are free."""
     lines = [

@@ -36,6 +36,19 @@ def test_a_held_port_on_a_node_that_does_not_need_it_is_ignored():
     assert plan(held("node3", 9092)).root.port == 9091
 
 
+def test_a_new_plan_names_each_busy_port_and_its_holder():
+    processes = plan().processes
+    busy = processes[-1]
+    assert ports.busy(processes, {}) == []
+    assert ports.busy(processes, held(busy.host, busy.port, 9)) == [
+        "planned again: port %d on %s is in use by the job other" % (busy.port, busy.host)
+    ]
+    gpu = busy.replaced(gpus=[3])
+    assert ports.busy([gpu], {busy.host: {"ports": {}, "gpus": {"3": "python"}}}) == [
+        "planned again: GPU 3 on %s is in use by python" % busy.host
+    ]
+
+
 def test_a_requested_port_that_is_held_is_refused_with_its_holder():
     with pytest.raises(BadInput) as refusal:
         plan(held("node3", 9300), root_port="9300")

@@ -342,4 +342,5 @@ def test_without_the_package_only_the_live_line_is_missing(project, monkeypatch)
     monkeypatch.setenv("PYTHONPATH", str(project))
     output, code = run_piped(project, "-e", "seconds=0")
     assert code == 2 and "FAILED - RETRYING: [node0]: Wait for the job" in output, output
+    assert "fatal: [node1]: FAILED!\n  worker 1 on node1: killed\n" in output, output
     assert output.rstrip().endswith("\nFAILED    job j\nreport    r.html"), output

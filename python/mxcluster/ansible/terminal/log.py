@@ -1,0 +1,135 @@
+"""Keep all lines that Ansible displays in a file, whether or not the terminal shows them.
+
+Ansible's `Display` writes each line to its logger, without the values that `no_log` censors. This
+module sets the logger. A log that the user has set with log_path stays.
+"""
+
+import contextlib
+import logging
+import os
+import re
+import shutil
+import time
+from typing import Optional, TextIO
+
+from ansible.utils import display as ansible_display
+from ansible.utils.display import Display
+
+from mxcluster.ansible.edge import TaskResult
+from mxcluster.ansible.left_job import PLANNERS
+
+NAME = "ansible.log"
+PREFLIGHT = "mxcluster_preflight"
+PROVISION = "provision"
+KEPT = 10  # maximum number of logs of one playbook in the state folder
+
+
+class LogOnly:
+    """Ansible's display without its screen: lines and banners go to the log alone.
+
+    Warnings, prompts and everything else go to the display itself.
+    """
+
+    def __init__(self, display: Display) -> None:
+        self._display = display
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._display, name)
+
+    def display(self, msg: str, color: Optional[str] = None, **options: bool) -> None:
+        """Write a line to the log, with the arguments of Ansible's method."""
+        if not options.get("screen_only"):
+            self._display.display(msg, color=color, log_only=True)
+
+    def banner(self, msg: str, color: Optional[str] = None, cows: bool = True) -> None:
+        """Write the heading of a play or task to the log."""
+        self.display("%s %s" % (msg, "*" * max(3, 78 - len(msg))), color=color)
+
+
+class Log:
+    """A file with the output of this ansible-playbook, which its owner alone can read.
+
+    Each line is in the file at once, so the file is complete after Ctrl-C. The file begins in a
+    temporary folder, because the folder of the results is not known yet. The log of a job moves to
+    the run folder of the job when the job runs. The log of provision.yml, and that of a failed
+    playbook without a job, move to the state folder of the inventory. Others are removed.
+
+    Args: `folder` of the temporary files; `playbook` the name of its file.
+    """
+
+    def __init__(self, folder: str, playbook: str) -> None:
+        self.path, self.placed = os.path.join(folder, "ansible-%s.log" % playbook), False
+        self._playbook = playbook.rpartition(".")[0]
+        self._run_dir = self._state_dir = ""  # absolute paths, "" if not known
+        self._handler = logging.StreamHandler(_opened(self.path))
+        self._closed = False
+        self._handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
+        if ansible_display.logger is None:
+            ansible_display.logger = logging.Logger("mxcluster", logging.INFO)
+        ansible_display.logger.addHandler(self._handler)
+
+    def learn(self, action: str, result: TaskResult) -> None:
+        """Take the folders from a result of a plugin that runs on the controller.
+
+        Args: `action` the name of the plugin.
+        """
+        if action == PREFLIGHT and result.get("state_dir"):
+            self._state_dir = result["state_dir"]
+            if self._playbook == PROVISION and not self.placed:
+                self._keep()
+        elif action in PLANNERS and result.get("run_dir"):
+            self._run_dir = result["run_dir"]
+
+    def move_to_job(self) -> None:
+        """Continue the log in the run folder of the job, which begins now."""
+        if self._run_dir and not self.placed:
+            with contextlib.suppress(OSError):
+                self._move(os.path.join(self._run_dir, NAME))
+
+    def close(self, failed: bool) -> None:
+        """End the log. Args: `failed` True if the run has failed, or was interrupted."""
+        if self._closed:
+            return
+        self._closed = True
+        if os.path.isdir(self._run_dir):
+            self.move_to_job()
+        if failed and not self.placed and self._state_dir:
+            self._keep()
+        ansible_display.logger.removeHandler(self._handler)
+        self._handler.stream.close()
+        if not self.placed:
+            os.remove(self.path)
+
+    def _keep(self) -> None:
+        """Continue the log in the state folder, and remove the oldest logs of this playbook."""
+        name = "%s-%s.log" % (self._playbook, time.strftime("%Y%m%d-%H%M%S"))
+        form = re.compile(r"%s-\d{8}-\d{6}\.log" % re.escape(self._playbook))
+        with contextlib.suppress(OSError):
+            self._move(os.path.join(self._state_dir, name))
+            logs = sorted(entry for entry in os.listdir(self._state_dir) if form.fullmatch(entry))
+            for entry in logs[:-KEPT]:
+                os.remove(os.path.join(self._state_dir, entry))
+
+    def _move(self, path: str) -> None:
+        """Continue the log in the file `path`, after the lines that the file has already.
+
+        Raises OSError if the file cannot be written. The log then goes on where it is.
+        """
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        stream = _opened(path)
+        with open(self.path, encoding="utf-8") as lines:
+            shutil.copyfileobj(lines, stream)
+        stream.flush()
+        old = self._handler.stream
+        self._handler.setStream(stream)
+        old.close()
+        os.remove(self.path)
+        self.path, self.placed = path, True
+
+
+def _opened(path: str) -> TextIO:
+    """Open a log for its owner alone, at its end. Raises OSError if `path` is a link."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, 0o600)
+    os.fchmod(descriptor, 0o600)
+    return os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace")
