@@ -127,7 +127,7 @@ def _training(workers: Mapping[str, Latest]) -> List[Part]:
     # The training program tells its batches, and each of its workers sends events. A worker
     # without a step is then in the first epoch. Of a script, only one worker may send events.
     if waiting and all(one.start and one.start.batches for one in workers.values() if one.batch):
-        behind = behind.replaced(epoch=0, step=None)
+        behind = behind.replaced(epoch=0, step=None, batch=None)
     parts = []
     if behind.epoch is not None:
         epochs = [latest.start.epochs or 0 for latest in workers.values() if latest.start]

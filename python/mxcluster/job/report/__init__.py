@@ -65,11 +65,8 @@ def assemble(
     plan = files.read_plan(run_dir)
     problems = archive.unpack_all({host: archives.get(host) for host in plan.nodes}, run_dir)
     if plan.options.savemodel:
-        checkpoint_arrivals.settle(
-            os.path.join(run_dir, "checkpoints"),
-            plan.options.network,
-            plan.options.keep_checkpoints,
-        )
+        network, kept = plan.options.network, plan.options.keep_checkpoints
+        checkpoint_arrivals.settle(os.path.join(run_dir, "checkpoints"), network, kept)
     events, damaged = _merged_events(plan, run_dir)
     known = {host: (ends or {}).get(host) or NodeResult() for host in plan.nodes}
     results = {
