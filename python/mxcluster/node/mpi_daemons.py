@@ -1,5 +1,6 @@
 """Find killed daemons of mpirun on this node."""
 
+import re
 import time
 from typing import Dict, Optional, Set
 
@@ -9,6 +10,7 @@ from mxcluster.node.mpi_channel import BEAT
 # Hydra's daemon that starts the ranks. They inherit its connection to mpirun, so mpirun does not
 # notice the end of a killed daemon. Intel MPI's hydra_bstrap_proxy only starts this daemon.
 NAME = "hydra_pmi_proxy"
+_PROGRAM = re.compile(r"(?:^|[\s\"'/])(hydra_\w+)(?=[\s\"']|$)")
 SOON = 0.2  # seconds until the next look for the processes of a daemon that has just started
 
 
@@ -18,6 +20,15 @@ def killed_by_signal(pid: int) -> str:
         "%s, a daemon of mpirun (pid %d), was killed, and mpirun does not notice it: mxcluster "
         "ends the job. Find the program or the user that killed the daemon" % (NAME, pid)
     )
+
+
+def starts_ranks(command: str) -> bool:
+    """Return True if the shell command `command` runs Hydra's daemon that starts the ranks.
+
+    Intel MPI's command runs hydra_bstrap_proxy, with the path of the other daemon as an argument.
+    """
+    program = _PROGRAM.search(command)
+    return program is not None and program.group(1) == NAME
 
 
 class Daemons:

@@ -365,6 +365,10 @@ class Serve:
             daemon = self.job.start(command)
             log("mpirun's daemon is pid %d" % daemon.pid)
             code, killed = self.watch(daemon)
+            # mpirun itself kills no daemon of another node. No look may have seen a daemon that a
+            # signal killed at once; and a shell that waited for it gives the signal as its status.
+            if by_signal(code) and mpi_daemons.starts_ranks(command):
+                killed = killed or mpi_daemons.killed_by_signal(daemon.pid)
             if killed:
                 log(killed)
                 self.code = 1
@@ -381,9 +385,6 @@ class Serve:
         while True:
             code, killed = daemon.poll(), daemons.killed()
             if killed or code is not None and not daemons.orphaned:
-                # mpirun itself kills no daemon of another node.
-                if (code or 0) < 0 and daemons.root in daemons.started:
-                    killed = killed or mpi_daemons.killed_by_signal(daemon.pid)
                 return code or 0, killed
             try:
                 daemon.wait(daemons.pause)
@@ -432,6 +433,14 @@ def launch(job: Job, arguments: List[str]) -> int:
             "the network" % (one.host, error)
         )
         return SSH_LOST
+
+
+def by_signal(code: int) -> bool:
+    """Return True for the return code (from Popen) of a process, or of its shell, that was killed.
+
+    A shell gives 128 plus the number of the signal.
+    """
+    return 128 < status_of(code) <= 128 + 64
 
 
 def status_of(code: int) -> int:

@@ -26,20 +26,23 @@ from tests.plans import part_json
 
 pytestmark = pytest.mark.slow
 
-MPIRUN = """#!/bin/sh
+MPIRUN = r"""#!/bin/sh
 case "$1" in --version) echo "mpirun (Open MPI) 4.1.4"; exit;; esac
 file=$2
 while [ "$1" != /bin/bash ]; do shift; done
 echo "$3" > "$file.program"
-# A daemon as Hydra's: it starts the program, and waits for it.
-echo 'bash "'"$file.program"'" & wait $!' > "$file.daemon"
+# A daemon as Hydra's: it starts the program, waits for it, and tells mpirun its exit status. The
+# daemon's own status is 0 or 1.
+echo 'bash "'"$file.program"'" & wait $! || { echo $? > "'"$file.code"'"; exit 1; }' \
+  > "$file.daemon"
 agent=$OMPI_MCA_plm_rsh_agent pids=
 for host in $(cut -d" " -f1 "$file"); do
-  "$agent" -x $host "EXTRA=1;" export "EXTRA;" exec hydra_pmi_proxy "$file.daemon" &
+  "$agent" -x $host "EXTRA=1;" export "EXTRA;" hydra_pmi_proxy "$file.daemon" &
   pids="$pids $!"
 done
 code=0
 for pid in $pids; do wait $pid || code=$?; done
+[ ! -e "$file.code" ] || code=$(cat "$file.code")
 exit $code
 """
 Node = collections.namedtuple("Node", "folder process")
@@ -55,7 +58,7 @@ def start(tmp_path):
     started = []
     token = secrets.token_hex(20)  # all runs share /tmp
 
-    def run(command, coordination="", heartbeat=20):
+    def run(command, coordination="", heartbeat=20, load=""):
         with socket.socket() as free:
             free.bind((own_network() + ".1", 0))
             port = free.getsockname()[1]
@@ -70,7 +73,10 @@ def start(tmp_path):
             folder = tmp_path / one["host"]
             folder.mkdir()
             program = {"command": command, "coordination": coordination, "hosts": hosts}
-            program["pre_execution"] = "export PATH=%s:$PATH LOADED=yes" % (tmp_path / "bin")
+            program["pre_execution"] = "export PATH=%s:$PATH LOADED=yes\n%s" % (
+                tmp_path / "bin",
+                load,
+            )
             program.update(runtime="", infiniband=None, network="")
             plan = part_json(host=one["host"], heartbeat={"timeout": heartbeat}, mpi=program)
             (folder / "plan.json").write_text(json.dumps(plan))
@@ -189,6 +195,30 @@ def test_a_daemon_that_takes_its_processes_with_it_ends_the_job(start):
     expected = {"a": exit_codes.PEER_DIED, "b": exit_codes.PEER_DIED, "c": 1}
     assert codes(nodes) == expected, logs(nodes)
     assert "was killed, and mpirun does not notice it" in logs(nodes)
+
+
+def test_a_daemon_that_is_killed_at_once_ends_the_job(start):
+    """No look for daemons has seen it: the first one sees the shell that loads the engine."""
+    nodes = start('[ "$NODE" != c ] || kill -KILL $PPID $$; sleep 300', load="sleep 0.1")
+    expected = {"a": exit_codes.PEER_DIED, "b": exit_codes.PEER_DIED, "c": 1}
+    assert codes(nodes) == expected, logs(nodes)
+    assert "was killed, and mpirun does not notice it" in logs(nodes)
+
+
+@pytest.mark.parametrize(
+    "command, is_one",
+    [
+        ('"/usr/bin/hydra_pmi_proxy" --control-port a:1', True),
+        ("A=1; export A; exec hydra_pmi_proxy x", True),
+        (
+            "/opt/hydra_2/bin/hydra_bstrap_proxy --proxy-id 0 /opt/bin/hydra_pmi_proxy --usize",
+            False,
+        ),
+        ("orted -mca ess env", False),
+    ],
+)
+def test_the_daemon_that_starts_ranks_shows_in_its_command(command, is_one):
+    assert mpi_daemons.starts_ranks(command) == is_one
 
 
 @pytest.mark.parametrize("name, is_named", [("hydra_pmi_proxy", 1), ("hydra_bstrap_proxy", 0)])
