@@ -186,3 +186,23 @@ def missing_files(text, tracked):
             for path in paths
         )
     ]
+
+
+def missing_names(text, texts):
+    """Yield "name: files" for each name of Python in a table row that the files of the row lack.
+
+    A row without a file of the project is not looked at. Args: `texts` {path: content}.
+    """
+    for row in re.findall(r"(?m)^\| .*`.*$", text):
+        words = re.findall(r"`([^`]+)`", row)
+        paths = [word for word in words if "/" in word or word.endswith((".py", ".yml"))]
+        found = [
+            content
+            for path, content in texts.items()
+            if any("/" + word.strip("/") in "/" + path for word in paths)
+        ]
+        for word in words:
+            name = word.split(".")[-1]
+            is_name = word not in paths and re.fullmatch(r"[A-Za-z_][\w.]*", word)
+            if found and is_name and not any(name in content for content in found):
+                yield "%s: %s" % (word, ", ".join(paths))

@@ -108,6 +108,17 @@ def test_named_files_exist(name):
     assert not missing - examples - {"launch.py"}
 
 
+@pytest.mark.parametrize("name", ["docs/recipes.md", "docs/recipes-nodes.md"])
+def test_named_members_exist(name):
+    """Functions, classes and fields that a recipe names stand in the files of its row."""
+    tracked = subprocess.check_output(["git", "ls-files"], cwd=PROJECT, text=True).splitlines()
+    kinds = (".py", ".yml", ".html", ".js")
+    texts = {path: (PROJECT / path).read_text() for path in tracked if path.endswith(kinds)}
+    missing = set(pages.missing_names((PROJECT / name).read_text(), texts))
+    examples = ("args.grad_clip", "dc_lambda", "MXCLUSTER_DC_LAMBDA", "cuNNN")
+    assert not [one for one in missing if one.split(":")[0] not in examples]
+
+
 # Negative cases of each check; they show that a check without findings works.
 
 GOOD = """# One page
@@ -172,6 +183,12 @@ def test_long_lines_and_paragraphs_are_found():
     assert not pages.long_paragraphs("page", "a\n" * 5 + "\n" + "- b\n" * 9)
     assert len(pages.long_paragraphs("page", "a\n" * 6)) == 1
     assert len(pages.long_paragraphs("page", "- a\n" + "  b\n" * 5)) == 1
+
+
+def test_a_missing_name_is_found():
+    row = "| `job/plan.py` | the row in `TABLE`, as `make_rows` | |"
+    texts = {"python/job/plan.py": "TABLE = 1", "python/job/other.py": "def make_rows(): ..."}
+    assert list(pages.missing_names(row, texts)) == ["make_rows: job/plan.py"]
 
 
 def test_a_missing_file_is_found():

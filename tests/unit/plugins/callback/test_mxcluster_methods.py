@@ -77,10 +77,10 @@ def test_without_a_terminal_a_line_comes_every_five_seconds(job):
     for tenth in range(0, 130, 5):
         for host in ("node1", "node2"):
             job.poll(host, 1000 + tenth / 10, tenth)
-    assert job.shown == ["epoch 1/1  step 45", "epoch 1/1  step 95"]
+    assert job.shown == ["epoch 1  step 45", "epoch 1  step 95"]
     job.callback._settle()
     job.callback._settle()
-    assert job.shown[2:] == ["epoch 1/1  step 125"], "the last line is always shown, and once"
+    assert job.shown[2:] == ["epoch 1  step 125"], "the last line is always shown, and once"
 
 
 def test_a_lost_host_does_not_delay_the_line(job):
@@ -95,7 +95,7 @@ def test_a_lost_host_does_not_delay_the_line(job):
     assert job.shown == [
         "starting: 1 of 2 nodes have answered",
         "fatal: [node2]: UNREACHABLE!\n  no route\n  to host",
-        "epoch 1/1  step 8",
+        "epoch 1  step 8",
     ]
 
 
