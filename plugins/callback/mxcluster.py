@@ -43,7 +43,7 @@ from ansible.plugins.loader import filter_loader, test_loader
 from ansible.utils.display import get_text_width
 
 try:
-    from mxcluster.ansible import attempts, left_job, preflight_checks
+    from mxcluster.ansible import attempts, interrupts, left_job, preflight_checks
     from mxcluster.ansible.terminal import selection, view
     from mxcluster.ansible.terminal.lines import Failed
     from mxcluster.ansible.terminal.log import Log, LogOnly
@@ -112,6 +112,7 @@ class CallbackModule(Default):
             self._view = view.View(self._display, own, shows_roles=own == "provision.yml")
             self._display = LogOnly(self._display)
         if left_job:
+            interrupts.keep()
             self._left = left_job.LeftJob(C.DEFAULT_LOCAL_TMP)
             atexit.register(self._show_left_job)
         # Ansible does not flush the output of a task, such as that of the next attempt at a job.
