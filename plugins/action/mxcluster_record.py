@@ -10,6 +10,7 @@ import platform
 import sys
 from typing import Mapping, Sequence
 
+import yaml
 from ansible import __version__ as CORE
 from ansible import context
 from ansible.utils.display import Display
@@ -80,7 +81,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
         return Result(changed=True)
     try:
         _write(given)
-    except (MxclusterError, OSError) as error:
+    except (MxclusterError, OSError, yaml.YAMLError) as error:
         why = of_system(error, given.run_dir) if isinstance(error, OSError) else str(error)
         Display().warning("the run folder has no record of what runs: %s" % why)
         return Result(changed=False)

@@ -134,7 +134,8 @@ def write(
     )
     if "secret_env" in anew:
         head += "# Give secret_env again, because no file of a run has these values.\n"
-    values = {name: _parsed(text) for name, text in texts.items()}
+    # PyYAML represents no subclass of str, such as Ansible's texts.
+    values = json.loads(json.dumps({name: _parsed(text) for name, text in texts.items()}))
     text = yaml.safe_dump(values, default_flow_style=False, allow_unicode=True)
     file_io.replace(os.path.join(run_dir, KNOBS), head + text)
     files.write_json(os.path.join(run_dir, files.RECORD), record)

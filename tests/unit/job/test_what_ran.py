@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 import yaml
+from ansible.utils.unsafe_proxy import AnsibleUnsafeText
 
 from mxcluster.errors import BadInput
 from mxcluster.job import user_script, what_ran
@@ -101,6 +102,7 @@ def test_the_run_repeats_with_the_kept_code(tmp_path):
         ("[ -f x ] && y", "[ -f x ] && y"),
         ('{"A": "1"}', {"A": "1"}),
         ("[1]", [1]),
+        (AnsibleUnsafeText("dist_sync"), "dist_sync"),
     ],
 )
 def test_knobs_keep_their_text(tmp_path, text, value):
