@@ -7,15 +7,19 @@ its own node by ssh, too. In the mesh no key is valid on its own node, so `carry
 the first node there. Without --tracker the benchmark prints mxcluster's figures only.
 """
 
+import contextlib
 import json
+import os
 import pathlib
 import re
+import resource
 import statistics
 import subprocess
 import sys
 import time
 
 from bench._nodes import PROJECT, THREADS, address, enter, nodes, play, say
+from mxcluster.node import processes
 
 COUNT, ROUNDS, STEPS = 4, 5, ("4", "0.1")
 SCRIPT = PROJECT / "bench" / "_first_step.py"
@@ -60,12 +64,17 @@ def main(options):
 
 
 def local():
-    """Print the seconds that train.yml takes besides the training, on the local inventory."""
+    """Print the seconds that train.yml takes besides the training, on the local inventory.
+
+    The function also prints the CPU time of the controller and of all processes of the job. Other
+    programs of the machine change this time little, unlike the wall time.
+    """
+    processes.set_subreaper()  # the agents become children of this process
     say("ansible-playbook", "provision.yml")
-    extra = []
+    extra, computed = [], []
     for number in range(ROUNDS):
         job = "start-%d-%d" % (time.time(), number)
-        began = time.monotonic()
+        began, before = time.monotonic(), cpu_seconds()
         say(
             *"ansible-playbook train.yml -e kv=dist_gsync -e num_epochs=6 -e".split(),
             "job_id=" + job,
@@ -73,11 +82,25 @@ def local():
         whole = time.monotonic() - began
         trained = json.loads((PROJECT / "runs" / job / "verdict.json").read_text())["seconds"]
         extra.append(whole - trained)
+        computed.append(cpu_seconds() - before)
         print("  the training took %.1f s, the command %.1f s" % (trained, whole), flush=True)
     print(
         "local inventory: the command takes %.1f s (%.1f .. %.1f) more than the training"
         % (statistics.median(extra), min(extra), max(extra))
     )
+    print(
+        "local inventory: all processes of a job compute for %.1f s (%.1f .. %.1f)"
+        % (statistics.median(computed), min(computed), max(computed))
+    )
+
+
+def cpu_seconds():
+    """Wait for the end of all children, and return the CPU time of all children so far."""
+    with contextlib.suppress(ChildProcessError):
+        while True:
+            os.wait()
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def with_mxcluster(folder, number):

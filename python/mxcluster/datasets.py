@@ -8,7 +8,6 @@ import hashlib
 import io
 import os
 import sys
-import zipfile
 from typing import NamedTuple, Tuple
 
 from mxcluster.errors import BadInput
@@ -64,6 +63,8 @@ def digits() -> bytes:
     val_y, uint8 (n,). Both parts hold each digit in the same proportion. Every call returns the
     same bytes.
     """
+    import zipfile  # not at the top: each process of a job would import it
+
     import numpy
     from sklearn.datasets import load_digits
     from sklearn.model_selection import train_test_split

@@ -12,7 +12,6 @@ import base64
 import hashlib
 import io
 import os
-import zipfile
 from typing import List, Optional, Tuple
 
 # The earliest time that a zip file can hold. The times of the files differ between git clones.
@@ -36,6 +35,8 @@ def archive(
 
     `inside`: if False, each name in the zip file begins with the name of `folder`.
     """
+    import zipfile  # not at the top: each process of a job would import it
+
     folder = os.path.abspath(folder or os.path.dirname(__file__))
     prefix = "" if inside else os.path.basename(folder) + "/"
     content = io.BytesIO()

@@ -9,7 +9,6 @@ import re
 import shlex
 import shutil
 import time
-import zipfile
 from typing import Dict, Iterable, List, Mapping, Optional, Tuple
 
 from mxcluster import events, seal
@@ -92,6 +91,8 @@ class JobFolder:
         self.make()
         plan = files.plan
         if files.script:
+            import zipfile  # not at the top: each poll would import it, for 3 ms
+
             with open(private(self.file(SCRIPT_ZIP)), "wb") as stream:
                 stream.write(base64.b64decode(files.script))
             own = [process.folder for process in plan.processes if process.folder]

@@ -8,7 +8,6 @@ and `submit` run on the submit host, `hosts` and `on_node` on the first node of 
 
 import importlib
 import os
-import pkgutil
 import re
 import shutil
 import types
@@ -84,7 +83,8 @@ PATIENCE = 30.0  # timeout for one answer of a batch system, in seconds
 
 def names() -> List[str]:
     """Return the names of all batch systems: the modules of this package."""
-    return sorted(module.name for module in pkgutil.iter_modules(__path__))
+    files = os.listdir(os.path.dirname(__file__))  # pkgutil would import inspect, for 6 ms
+    return sorted(name[:-3] for name in files if name.endswith(".py") and name[0] != "_")
 
 
 def of(launcher: str) -> types.ModuleType:
