@@ -5,12 +5,12 @@ import io
 import json
 import os
 import shutil
-from typing import Dict, Iterable
+from typing import Dict, Iterable, Optional
 
 from mxcluster.events import Line
 from mxcluster.file_io import replace
-from mxcluster.job.report.series import CURVES, Run
-from mxcluster.model.events import Latest
+from mxcluster.job.report.series import CURVES, PUSHES, Curve, Run, of_metric
+from mxcluster.model.events import Event, Latest
 
 CSV, TENSORBOARD = "events.csv", "tensorboard"
 FLUSH = 1  # seconds until a figure of a running job is in the file
@@ -64,12 +64,18 @@ class LiveCurves:
         """
         if latest.batch and latest.batch.step is not None:
             self._step = latest.batch.step
-        for event in (latest.batch, latest.epoch, latest.end):
-            for curve in CURVES:
-                value = getattr(event, curve.field) if isinstance(event, curve.kinds) else None
-                if event and value is not None and event.time > self._seen.get(curve.name, 0.0):
-                    self._seen[curve.name] = event.time
-                    self._writer.add_scalar(curve.name, value, self._step, event.time)
+        for event in (latest.batch, latest.epoch, latest.end, latest.pushes):
+            for curve in (*CURVES, PUSHES):
+                if isinstance(event, curve.kinds):
+                    self._add(curve, event, getattr(event, curve.field))
+        for metric in latest.metrics:
+            self._add(of_metric(str(metric.name)), metric, metric.value)
+
+    def _add(self, curve: Curve, event: Event, value: Optional[float]) -> None:
+        """Write `value` of `event`, unless it is None or no event after the last of its curve."""
+        if value is not None and event.time > self._seen.get(curve.name, 0.0):
+            self._seen[curve.name] = event.time
+            self._writer.add_scalar(curve.name, value, self._step, event.time)
 
 
 def write_tensorboard(folder: str, run: Run) -> None:

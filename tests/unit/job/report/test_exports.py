@@ -9,7 +9,7 @@ from tensorboardX.record_writer import masked_crc32c  # the records carry this c
 
 from mxcluster.events import Line
 from mxcluster.job.report import exports
-from mxcluster.model.events import Batch, Epoch, Latest, Note
+from mxcluster.model.events import Batch, Epoch, Latest, Metric, Note, Pushes
 from tests.waiting import until
 
 
@@ -45,6 +45,10 @@ def test_a_running_worker_adds_each_event_once(tmp_path):
         Latest(batch=batch),
         Latest(batch=batch),
         Latest(batch=batch.replaced(time=6.0, step=4, loss=0.25), epoch=Epoch(accuracy=0.9)),
+        Latest(
+            metrics=[Metric(time=7.0, name="bleu", value=4.5)],
+            pushes=Pushes(time=7.0, pushes=9, per_s=3.0),
+        ),
     ):
         live.add(latest)
     (path,) = glob.glob(str(tmp_path / "events.out.*"))
@@ -58,11 +62,13 @@ def test_a_running_worker_adds_each_event_once(tmp_path):
                 values.setdefault(value.tag, []).append(figure)
         return values
 
-    until(lambda: sum(map(len, found().values())) == 5, evidence=lambda: str(found()))
+    until(lambda: sum(map(len, found().values())) == 7, evidence=lambda: str(found()))
     assert found() == {
         "loss": [(3, 0.5), (4, 0.25)],
         "speed": [(3, 100.0), (4, 100.0)],
         "accuracy": [(4, 0.9)],
+        "metric/bleu": [(4, 4.5)],
+        "pushes": [(4, 3.0)],
     }
 
 
