@@ -49,6 +49,27 @@ def modules() -> List[str]:
     return sorted(name for name in found if re.match(r"[A-Za-z_][A-Za-z0-9_]{0,99}$", name))
 
 
+def versions() -> Dict[str, str]:
+    """Return {"mxnet": version, "numpy": version} from their files, "" for an unknown version."""
+    return {
+        "mxnet": _version_in(_inside("mxnet", "libinfo.py")),
+        "numpy": _version_in(_inside("numpy", "version.py") + _inside("numpy", "_version.py")),
+    }
+
+
+def _version_in(paths: List[str]) -> str:
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as stream:
+            found = re.search(
+                r"""^\s*["_]*(?:short_)?version["_]*\s*[=:]\s*["']([0-9][^"'\s]{0,39})["']""",
+                stream.read(),
+                re.MULTILINE,
+            )
+            if found:
+                return found.group(1)
+    return ""
+
+
 def problems(known: Versions) -> List[str]:
     """Return a message for each change of Python, MXNet or numpy since provision.yml.
 

@@ -10,7 +10,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence
 from mxcluster.errors import BadInput, did_you_mean, shown
 from mxcluster.file_io import read_json, replace
 from mxcluster.job import read_knobs
-from mxcluster.job.report import figures, files, page, statuses
+from mxcluster.job.report import ended_record, figures, files, page
 from mxcluster.job.report.style import COLOURS
 from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.lists import aligned, several
@@ -72,18 +72,6 @@ def _changed(plan: Plan) -> Dict[str, str]:
     return found
 
 
-def started(run_dir: str, plan: Plan) -> Optional[float]:
-    """Return the time when the first agent began the job (unix seconds), None if unknown."""
-    found = []
-    for host in plan.nodes:
-        try:
-            status = statuses.read(run_dir, host, plan)
-        except BadInput:
-            continue  # the verdict names the damaged file
-        found += [status.started] if status else []
-    return min(found, default=None)
-
-
 def add(run_dir: str, plan: Plan, verdict: Verdict, events: Iterable[Event]) -> None:
     """Write summary.json of the run in `run_dir`, and the page of all runs beside `run_dir`.
 
@@ -92,7 +80,7 @@ def add(run_dir: str, plan: Plan, verdict: Verdict, events: Iterable[Event]) -> 
     Args: `events` of the job. Without any, the status of the agents tells the start.
     """
     begin = min((event.time for event in events), default=None)
-    when = started(run_dir, plan) if begin is None else begin
+    when = ended_record.started(run_dir, plan) if begin is None else begin
     path = os.path.join(run_dir, FILE)
     row = summary(plan, verdict, when, _given(run_dir))
     with contextlib.suppress(BadInput):
@@ -108,7 +96,7 @@ def _given(run_dir: str) -> Optional[Mapping[str, str]]:
         record = files.read_record(run_dir)
     except BadInput:
         return None
-    return record.given if record else None
+    return record.given if record and not record.attached else None
 
 
 def annotate(runs_dir: str, job: str, tag: Optional[str], note: Optional[str]) -> None:
@@ -141,7 +129,7 @@ def of_run(run_dir: str) -> Optional[RunSummary]:
         if verdict is None:
             return None
         plan = files.read_plan(run_dir)
-        found = summary(plan, verdict, started(run_dir, plan), _given(run_dir))
+        found = summary(plan, verdict, ended_record.started(run_dir, plan), _given(run_dir))
         files.write_json(path, found)
     return found
 
