@@ -55,10 +55,13 @@ class LiveCurves:
 
         self._writer = SummaryWriter(folder, flush_secs=FLUSH)
         self._seen: Dict[str, float] = {}  # {curve: the time of its last event}
-        self._step = 0
+        self._written: Dict[str, int] = {}  # {curve: the number of its points}
+        self._step: Optional[int] = None
 
     def add(self, latest: Latest) -> None:
         """Write the figures of the worker's latest events that no earlier call has written.
+
+        A point without a step gets its number in the curve: TensorBoard shows one point for a step.
 
         Raises OSError if the files cannot be written.
         """
@@ -75,7 +78,10 @@ class LiveCurves:
         """Write `value` of `event`, unless it is None or no event after the last of its curve."""
         if value is not None and event.time > self._seen.get(curve.name, 0.0):
             self._seen[curve.name] = event.time
-            self._writer.add_scalar(curve.name, value, self._step, event.time)
+            number = self._written.get(curve.name, 0)
+            self._written[curve.name] = number + 1
+            step = number if self._step is None else self._step
+            self._writer.add_scalar(curve.name, value, step, event.time)
 
 
 def write_tensorboard(folder: str, run: Run) -> None:

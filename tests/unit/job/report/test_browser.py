@@ -159,6 +159,10 @@ def test_two_runs_of_the_history_on_one_page(good_run, failed_run, tmp_path, ope
     assert rows.count() == 3
     page.fill("#filter", "failed")
     assert rows.count() == 1 and "three" in rows.first.inner_text()
+    page.fill("#filter", "accuracy>0.4")
+    assert rows.count() == 1 and "three" in rows.first.inner_text()
+    page.fill("#filter", "time>60 accuracy<0.4")
+    assert rows.count() == 0
     page.fill("#filter", "")
     page.click("th:text-is('accuracy')")
     assert "three" in rows.first.inner_text()

@@ -72,6 +72,20 @@ def test_a_running_worker_adds_each_event_once(tmp_path):
     }
 
 
+def test_points_without_a_step_are_numbered(tmp_path):
+    """The lines of a script tell no step, and TensorBoard shows only one point of each step."""
+    live = exports.LiveCurves(str(tmp_path))
+    for time in (1.0, 2.0, 2.0, 3.0):
+        live.add(Latest(epoch=Epoch(time=time, accuracy=0.5)))
+    (path,) = glob.glob(str(tmp_path / "events.out.*"))
+
+    def steps():
+        return [event.step for event in records(path) if event.summary.value]
+
+    until(lambda: len(steps()) == 3, evidence=lambda: str(steps()))
+    assert steps() == [0, 1, 2]
+
+
 def test_each_event_is_a_row(good_run):
     with open(good_run / "events.csv", newline="") as stream:
         rows = list(csv.DictReader(stream))
@@ -79,6 +93,15 @@ def test_each_event_is_a_row(good_run):
     losses = [float(row["loss"]) for row in rows if row["event"] == "batch"]
     assert len(losses) == 240 and all(0 < loss < 3 for loss in losses)
     assert {row["y"][:1] for row in rows if row["event"] == "gsync"} == {"{"}
+
+
+def test_metrics_and_pushes_have_columns(tmp_path):
+    events = [Metric(name="bleu", value=4.5), Pushes(pushes=9, per_s=3.0)]
+    exports.write_csv(str(tmp_path / "events.csv"), [Line(one, one.encode()) for one in events])
+    with open(tmp_path / "events.csv", newline="") as stream:
+        bleu, pushes = csv.DictReader(stream)
+    assert (bleu["event"], bleu["name"], bleu["value"]) == ("metric", "bleu", "4.5")
+    assert (pushes["event"], pushes["pushes"], pushes["per_s"]) == ("pushes", "9", "3.0")
 
 
 @pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1"])
