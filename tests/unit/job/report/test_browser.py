@@ -7,9 +7,11 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from mxcluster.job.report import history
+from mxcluster.job.sweep.report import render
 from tests import needs
 from tests.machine import Stopwatch
 from tests.unit.job.report.test_history import write_run
+from tests.unit.job.sweep.test_summary import comparison
 
 DRAWN = "#figures[data-drawn]"
 PATIENCE = 120000  # milliseconds; a busy machine draws a page in a minute
@@ -146,6 +148,16 @@ def test_a_phone_shows_the_curves_below_each_other(good_run, open_page):
     boxes = [place.bounding_box() for place in page.locator(".plot").all()]
     assert len({box["x"] for box in boxes}) == 1 and len(boxes) == 4
     assert all(300 < box["width"] <= 390 for box in boxes)
+
+
+def test_a_long_title_keeps_the_tools_on_a_phone(tmp_path, open_page):
+    (tmp_path / "report.html").write_text(render(*comparison()))
+    page = open_page(tmp_path / "report.html", 390)
+    page.wait_for_selector(DRAWN)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    titles = page.evaluate("mxcluster.state.plots.map(plot => plot.title.text)")
+    assert all(len(line) <= 35 for title in titles for line in title.split("\n"))
+    assert any("\n" in title for title in titles)
 
 
 def test_two_runs_of_the_history_on_one_page(good_run, failed_run, tmp_path, open_page):
