@@ -10,6 +10,7 @@ from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.ansible.edge import TaskResult
 from mxcluster.cluster import driver, node_records
+from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
 from mxcluster.job import job_messages, listing
 from mxcluster.job.plan import packed
@@ -17,6 +18,7 @@ from mxcluster.job.plan.inputs import results_folder
 from mxcluster.job.report import history
 from mxcluster.model.answers import JobList
 from mxcluster.model.answers import Stopped as StopAnswer
+from mxcluster.model.job_knobs import note_of_run, tag_of_run
 from mxcluster.model.listing import ListedJob
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import anything, each, optional
@@ -123,6 +125,11 @@ class Runs(Arguments, kind="runs"):
     """Words that each row must contain."""
     lines: int = field(arguments.whole(1, 100000), default=20)
     """The maximum number of rows."""
+    job: str = field(arguments.text, default="")
+    """The id of the only run in the list, which may get a tag and a note; empty for all runs."""
+    tag: Optional[str] = field(optional(tag_of_run), default=None)
+    note: Optional[str] = field(optional(note_of_run), default=None)
+    """The new tag and note; None to keep the former ones."""
     records_dir: str = field(arguments.path)
     """A folder in the controller's state folder."""
     runs_dir: object = field(anything)
@@ -279,7 +286,16 @@ def runs(given: Runs, check: bool) -> controller_task.Result:
     """List the runs in `given.runs_dir`, and write their page."""
     state_dir = os.path.dirname(os.path.abspath(given.records_dir))
     runs_dir = os.path.abspath(results_folder(given.runs_dir, state_dir))
+    if given.job:
+        if not check:
+            history.annotate(runs_dir, given.job, given.tag, given.note)
+    elif given.tag is not None or given.note is not None:
+        raise BadInput(
+            "tag and note need the id of a run that has ended: add -e job=<job>. To find runs by "
+            "such words, give -e find=..."
+        )
     rows = history.matching(history.read(runs_dir), given.find)
+    rows = [row for row in rows if given.job in ("", row.job)]
     lines = history.table(rows, given.lines)
     if rows and not check:
         lines.append("page      %s" % history.write_page(runs_dir))

@@ -186,7 +186,7 @@ class ActionModule(NodeTask):
         if not folder or not self._may_draw or self._task.check_mode or not result.get("status"):
             return
         latest = Progress.decode(result).progress.get(DRAWN)
-        if latest is None or latest.batch is None and latest.epoch is None:
+        if latest is None or not any((latest.batch, latest.epoch, latest.pushes, latest.metrics)):
             return
         try:
             self._curves = self._curves or exports.LiveCurves(os.path.join(folder, DRAWN))

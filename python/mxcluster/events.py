@@ -30,7 +30,7 @@ from typing import (
 
 from mxcluster.errors import DAMAGED
 from mxcluster.model import shapes
-from mxcluster.model.events import Event, Latest, Note, now
+from mxcluster.model.events import MOST_METRICS, Event, Latest, Metric, Note, now
 
 E = TypeVar("E", bound=Event)
 
@@ -222,6 +222,21 @@ def after(latest: Latest, event: Event) -> Event:
         return event
     missing = {name: value for name, value in vars(before).items() if vars(event)[name] is None}
     return event.replaced(**missing)
+
+
+def with_metric(latest: Latest, event: Metric) -> Latest:
+    """Return `latest` with `event` in place of the earlier event of this metric.
+
+    Only the first MOST_METRICS names count, as in the report.
+    """
+    found = {one.name: one for one in latest.metrics}
+    if (
+        event.name
+        and event.value is not None
+        and (event.name in found or len(found) < MOST_METRICS)
+    ):
+        found[event.name] = event
+    return latest.replaced(metrics=list(found.values()))
 
 
 def plain(value: object, not_finite: Callable[[float], object] = lambda number: None) -> object:

@@ -18,6 +18,22 @@ def test_runs_are_listed_found_and_written_to_a_page(project, tmp_path):
     assert (tmp_path / "index.html").stat().st_size > 100000
     result = project.run("runs.yml", "-e", runs, "-e", "find=PAPER", "--check")
     assert result.code == 0 and "first" in result.output and "second" not in result.output
+    note = ("-e", "job=first", "-e", "note='the best one'")
+    result = project.run("runs.yml", "-e", runs, *note, "--check")
+    assert result.code == 0 and "the best one" not in result.output, result.output
+    result = project.run("runs.yml", "-e", runs, *note)
+    assert result.code == 0 and "the best one" in result.output, result.output
+    assert "paper" in result.output and "second" not in result.output, "the tag stays"
+    result = project.run("runs.yml", "-e", runs, "-e", "job=first", "-e", "tag=")
+    assert result.code == 0 and "paper" not in result.output, result.output
+    assert "the best one" in (tmp_path / "index.html").read_text()
+    for words, refusal in (
+        ("job=fisrt", "did you mean 'first'"),
+        ("note=x", "add -e job=<job>"),
+        ("tag='two words' job=first", "at most 40 letters"),
+    ):
+        result = project.run("runs.yml", "-e", runs, "-e", words)
+        assert result.code != 0 and refusal in result.output, result.output
     result = project.run("runs.yml", "-e", "findd=x")
     assert result.code != 0 and "did you mean" in result.output, result.output
 

@@ -12,6 +12,7 @@ from mxcluster.agent.log_files import open_regular
 from mxcluster.errors import MxclusterError
 from mxcluster.model import protocol
 from mxcluster.model.answers import Collected
+from mxcluster.model.run_record import MACHINE
 
 # A log may have any size, also without a byte on the disk. The archive gets the end of a long log.
 LOG_MOST = 64 << 20  # most bytes of a log, of the events or of another small file
@@ -21,6 +22,7 @@ PACKED = (
     "status.json",
     "events.jsonl",
     "rendezvous.json",
+    MACHINE,
     batch_job.PARTS,
     batch_job.PLANNED,
 )
@@ -32,8 +34,8 @@ def collect(request: protocol.Collect, target: Optional[int] = None) -> Collecte
     `target`: the open descriptor of the tar file, which keeps its owner. Without `target`, the
     function writes to the path of the request. A new file there gets mode 0600.
 
-    The tar file has plan.json, status.json, events.jsonl, rendezvous.json, *.env, *.log,
-    checkpoints/ and the files that scripts wrote. Names are relative to the folder and in
+    The tar file has plan.json, status.json, events.jsonl, rendezvous.json, machine.json, *.env,
+    *.log, checkpoints/ and the files that scripts wrote. Names are relative to the folder and in
     alphabetical order.
     """
     folder = JobFolder(request.job_dir)

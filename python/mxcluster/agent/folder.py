@@ -17,7 +17,7 @@ from mxcluster.agent.log_files import LOG_LINES, piece, readable
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.file_io import read_json
 from mxcluster.model import shapes
-from mxcluster.model.events import Event, Latest, Start
+from mxcluster.model.events import Event, Latest, Metric, Start
 from mxcluster.model.plan import SERVER, NodePlan, Plan
 from mxcluster.model.plan import Process as PlannedProcess
 from mxcluster.model.protocol import Prepare
@@ -399,8 +399,12 @@ class JobFolder:
         found: Dict[str, Latest] = {}
         for event in events.first_hand(head + _events(piece(path, EVENTS_TAIL))):
             name = names.get((event.role, event.index))
-            if name is not None and event.KIND in Latest.FIELDS:
-                latest = found.get(name, Latest())
+            if name is None:
+                continue
+            latest = found.get(name, Latest())
+            if isinstance(event, Metric):
+                found[name] = events.with_metric(latest, event)
+            elif event.KIND in Latest.FIELDS:
                 found[name] = latest.replaced(**{event.KIND: events.after(latest, event)})
         return found
 

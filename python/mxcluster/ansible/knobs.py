@@ -46,7 +46,7 @@ PLAYBOOKS.update(
         "status.yml": ("json",),
         "logs.yml": ("job", "lines"),
         "stop.yml": ("job", "all"),
-        "runs.yml": ("find", "lines", "runs_dir"),
+        "runs.yml": ("find", "lines", "runs_dir", "job", "tag", "note"),
     }
 )
 # The knobs that train.yml reads if attach is given, because the job already has a plan. `without`

@@ -5,49 +5,78 @@ The functions read the code and import nothing.
 
 import ast
 import os
-import sys
 import warnings
-from typing import Callable, Iterable, Iterator, List, Optional, Set
+from typing import (
+    Callable,
+    Container,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Set,
+    Tuple,
+)
 
 MOST_MODULES = 2000  # modules of a script's folder that are read
 ABOVE = 5  # folders above the script's folder in which a missing module is looked for
+# Code with these words may add folders in which `import` looks.
+PATHS = (b"sys.path", b"addsitedir", b"meta_path", b"path_hooks")
+
+
+class Missing(NamedTuple):
+    """A top-level module that the code imports and that neither folder nor Python has."""
+
+    module: str
+    file: str  # the path of the importing file in the script's folder
+    line: int
+    is_sure: bool  # False if the code may run without the module, or find it elsewhere
 
 
 def missing(
-    script: str, read: Callable[[str], Optional[bytes]], files: Iterable[str], beside: str
-) -> List[str]:
-    """Return the sorted names of top-level modules that the script imports and its folder lacks.
+    script: str,
+    read: Callable[[str], Optional[bytes]],
+    files: Iterable[str],
+    beside: str,
+    installed: Container[str],
+) -> List[Missing]:
+    """Return the modules that the script imports and that its folder lacks, by name.
 
-    The function follows the imports of modules of the folder. It leaves out modules of Python's
-    standard library, and imports whose ImportError the code catches.
+    The function follows the imports of modules of the folder. It leaves out imports whose
+    ImportError the code catches. Imports in functions and conditions are not sure.
 
     Args:
         script: the path of the script in its folder.
         read: returns the content of a file of the folder, None for an unreadable file.
         files: the paths of all files of the folder.
         beside: the path of the script's own folder in the folder, "" for the folder itself.
+        installed: the top-level modules of the nodes' Python.
     """
     there = set(files)
     tops = {path.partition("/")[0].partition(".")[0] for path in _below(there, beside)}
     tops |= {path.partition("/")[0].partition(".")[0] for path in there}
-    # The attribute exists since Python 3.10, the oldest Python of a controller.
-    tops |= set(getattr(sys, "stdlib_module_names", ()))
-    lacking: Set[str] = set()
-    waiting, seen = [script], {script}
-    while waiting and len(seen) < MOST_MODULES:
-        for module in _imported(read(waiting.pop()) or b""):
-            top = module.partition(".")[0]
-            if top not in tops:
-                lacking.add(top)
-            for place in (beside, ""):
-                found = {
-                    os.path.join(place, path)
-                    for part in _parents(module)
-                    for path in (part + ".py", part + "/__init__.py")
-                }
-                waiting += sorted((found & there) - seen)
-                seen |= found & there
-    return sorted(lacking)
+    lacking: Dict[str, Missing] = {}
+    moves_path = False
+    # Files that certainly run come first, so that a sure import of a module precedes other ones.
+    certain, doubtful, seen = [script], [], set()  # type: List[str], List[str], Set[str]
+    while (certain or doubtful) and len(seen) < MOST_MODULES:
+        is_certain = bool(certain)
+        file = (certain or doubtful).pop()
+        if file in seen:
+            continue
+        seen.add(file)
+        source = read(file) or b""
+        moves_path = moves_path or any(word in source for word in PATHS)
+        for module, line, is_sure in _imported(source):
+            one = Missing(module.partition(".")[0], file, line, is_sure and is_certain)
+            if one.module not in tops and one.module not in installed:
+                known = lacking.setdefault(one.module, one)
+                lacking[one.module] = known if known.is_sure else one
+            (certain if one.is_sure else doubtful).extend(_files_of(module, beside, there))
+    return [
+        one._replace(is_sure=one.is_sure and not moves_path) for one in sorted(lacking.values())
+    ]
 
 
 def above(module: str, folder: str) -> Optional[str]:
@@ -70,34 +99,43 @@ def _below(paths: Iterable[str], folder: str) -> Iterator[str]:
     return (path[len(start) :] for path in paths if path.startswith(start))
 
 
-def _parents(module: str) -> List[str]:
-    """Return the paths of a module and of the packages around it: ["a", "a/b"] for "a.b"."""
+def _files_of(module: str, beside: str, there: Set[str]) -> List[str]:
+    """Return the files of `there` that run when the code imports `module`, such as "a.b"."""
     parts = module.split(".")
-    return ["/".join(parts[:number]) for number in range(1, len(parts) + 1)]
+    paths = ["/".join(parts[:number]) for number in range(1, len(parts) + 1)]
+    found = {
+        os.path.join(place, path + end)
+        for place in (beside, "")
+        for path in paths
+        for end in (".py", "/__init__.py")
+    }
+    return sorted(found & there)
 
 
-def _imported(source: bytes) -> Set[str]:
-    """Return the names of the modules that the code `source` imports, {} for code with errors."""
+def _imported(source: bytes) -> List[Tuple[str, int, bool]]:
+    """Return [(module, line, is_sure)] of the imports in `source`, [] for code with errors."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             tree = ast.parse(source)
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        return set()
-    found: Set[str] = set()
-    waiting: List[ast.AST] = [tree]
+        return []
+    found: List[Tuple[str, int, bool]] = []
+    waiting: List[Tuple[ast.AST, bool]] = [(tree, True)]
     while waiting:
-        node = waiting.pop()
-        if isinstance(node, ast.Try):
+        node, is_sure = waiting.pop()
+        if isinstance(node, ast.Import):
+            found += [(alias.name, node.lineno, is_sure) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names = [node.module, *("%s.%s" % (node.module, alias.name) for alias in node.names)]
+            found += [(name, node.lineno, is_sure) for name in names]
+        elif isinstance(node, ast.Try):
             # The code has another way if this import fails.
-            waiting += [*node.handlers, *node.orelse, *node.finalbody]
+            parts = [*node.handlers, *node.orelse, *node.finalbody]
+            waiting += [(part, False) for part in parts]
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
-            waiting += node.orelse
+            waiting += [(part, False) for part in node.orelse]
         else:
-            if isinstance(node, ast.Import):
-                found |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                found.add(node.module)
-                found |= {"%s.%s" % (node.module, alias.name) for alias in node.names}
-            waiting += ast.iter_child_nodes(node)
+            is_sure = is_sure and isinstance(node, (ast.Module, ast.ClassDef, ast.With))
+            waiting += [(part, is_sure) for part in ast.iter_child_nodes(node)]
     return found

@@ -11,7 +11,17 @@ import stat
 import sys
 import warnings
 import zipfile
-from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Tuple
+from typing import (
+    Collection,
+    Dict,
+    FrozenSet,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Tuple,
+)
 
 from mxcluster import package
 from mxcluster.errors import BadInput, refuse, some
@@ -22,6 +32,7 @@ MOST_FILES = 5000
 LARGEST = 3  # maximum number of large files in a message
 GIT = "git"  # the value of script_root for the root of the git clone
 NAMED = 5  # maximum number of names in a message
+NO_MODULES: Mapping[str, Collection[str]] = {}
 INSTALLED = ("mxcluster", "mxnet", "numpy")  # packages of the nodes' environment
 PYTHONS = ("python", "pypy", "uv run")  # Python interpreters in the first line of a script
 # Older Pythons accept `async` and `await` as names, but the controller's Python refuses them.
@@ -42,6 +53,7 @@ def pack(
     pythons: Iterable[Optional[str]] = (),
     root: str = "",
     most_mb: int = MOST_MB,
+    modules: Mapping[str, Collection[str]] = NO_MODULES,
 ) -> Tuple[str, List[str]]:
     """Return (the script's folder as a zip file in base64, [note for the plan, ...]).
 
@@ -51,6 +63,7 @@ def pack(
             version.
         root: the absolute path of the folder, "" for the folder that holds the script.
         most_mb: the maximum size of the folder in MB.
+        modules: {worker's node: the modules of its Python}, without nodes of unknown modules.
 
     Raises BadInput if the nodes cannot run the script, or if the controller cannot pack the folder.
     """
@@ -74,7 +87,7 @@ def pack(
         )
     with open(script, "rb") as stream:
         notes = _judge(stream.read(), script, pythons)
-    notes += _judge_modules(found, folder, name, about)
+    notes += _judge_modules(found, folder, name, about) + _imports(found, folder, name, modules)
     try:
         return base64.b64encode(
             package.archive(folder, inside=True, paths=found.folders + found.files)[1]
@@ -186,13 +199,15 @@ def _judge_modules(found: Folder, folder: str, name: str, about: str) -> List[st
             "the script imports these files of its folder in place of modules of Python's standard "
             "library: %s. Rename the files, unless you intend these imports" % _named(hidden)
         )
-    return notes + _imports(found, folder, name)
+    return notes
 
 
-def _imports(found: Folder, folder: str, name: str) -> List[str]:
-    """Return a note for each module that the script imports from above its folder.
+def _imports(
+    found: Folder, folder: str, name: str, modules: Mapping[str, Collection[str]]
+) -> List[str]:
+    """Return the notes about modules that the script imports and that the nodes will not find.
 
-    Args: as for `_judge_modules`.
+    Args: `modules` as for `pack`; the others as for `_judge_modules`.
     """
 
     def read(path: str) -> Optional[bytes]:
@@ -202,17 +217,33 @@ def _imports(found: Folder, folder: str, name: str) -> List[str]:
         except OSError:
             return None
 
+    # The attribute exists since Python 3.10, the oldest Python of a controller.
+    known = list(modules.values()) or [getattr(sys, "stdlib_module_names", ())]
+    installed = set(INSTALLED).union(set(known[0]).intersection(*known))
     places: Dict[str, List[str]] = {}
-    for module in script_imports.missing(name, read, found.files, os.path.dirname(name)):
-        place = None if module in INSTALLED else script_imports.above(module, folder)
+    notes: List[str] = []
+    for one in script_imports.missing(name, read, found.files, os.path.dirname(name), installed):
+        place = script_imports.above(one.module, folder)
+        lacking = sorted(host for host, there in modules.items() if one.module not in there)
         if place:
-            places.setdefault(place, []).append(module)
+            places.setdefault(place, []).append(one.module)
+        elif one.is_sure and lacking:
+            notes.append(
+                "%s will not find the module %s, which %s imports in line %d. Add its package to "
+                "mxnet_packages and run provision.yml, or put the module beside the script"
+                % (
+                    some(lacking, NAMED) if len(lacking) < len(modules) else "the nodes",
+                    _named([one.module]),
+                    _named([one.file]),
+                    one.line,
+                )
+            )
     return [
         "the nodes will not find these modules that the script imports: %s. They lie in %s, "
         "outside the folder that goes to the nodes. Add -e script_root=%s"
-        % (_named(modules), place, place)
-        for place, modules in sorted(places.items())
-    ]
+        % (_named(modules_there), place, place)
+        for place, modules_there in sorted(places.items())
+    ] + notes[:NAMED]
 
 
 def look(folder: str, about: str, most_mb: int = MOST_MB) -> Folder:

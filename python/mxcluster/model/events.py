@@ -5,7 +5,7 @@ write kinds and fields of its own: the file keeps them, and the classes leave th
 """
 
 import time
-from typing import Mapping, Optional, Sequence, Type, TypeVar
+from typing import List, Mapping, Optional, Sequence, Type, TypeVar
 
 from mxcluster.model.profile import ServerTimes, Speed, per_s
 from mxcluster.model.record import Record, field, record
@@ -33,6 +33,7 @@ _count = optional(whole())
 _figures = each(_figure, 10000)
 _counts = table(matching(r"[0-9]{1,6}", "a number"), whole(), 100000)
 
+MOST_METRICS = 9  # curves of metrics with a name of a script's own
 LINES = "lines"  # the source of an event that the reader of lines has made
 
 
@@ -323,6 +324,11 @@ def _valid(cls: Type[E]) -> Shape[Optional[E]]:
     return shape
 
 
+def _metrics(value: object) -> List[Metric]:
+    """Return the valid metrics of a list of at most MOST_METRICS metrics."""
+    return [one for one in each(_valid(Metric), MOST_METRICS)(value) if one]
+
+
 class Latest(Record):
     """The latest event of a process of each kind that the live line shows."""
 
@@ -331,3 +337,5 @@ class Latest(Record):
     epoch: Optional[Epoch] = field(_valid(Epoch), default=None)
     end: Optional[End] = field(_valid(End), default=None)
     pushes: Optional[Pushes] = field(_valid(Pushes), default=None)
+    metrics: Sequence[Metric] = field(_metrics, default=[])
+    """The latest event of each metric with a name, for TensorBoard."""

@@ -83,6 +83,8 @@ MOST_BOUND = 2**31 - 1
 
 _MEASURED = SWEPT + (PROFILE,)  # profile.yml reads the knob, too
 _EVERY = SWEPT + (MPI, PROFILE)
+tag_of_run = matching(r"[A-Za-z0-9_.-]{0,40}", "at most 40 letters, digits, '_', '.' and '-'")
+note_of_run = matching(r"[^\x00-\x1f\x7f-\x9f]{0,200}", "a line of at most 200 characters")
 
 
 def _is_limit(text: str) -> bool:
@@ -475,17 +477,9 @@ class Run(Record):
         playbooks=(TRAIN, MPI, PROFILE),
     )
     """The name of the job. The default consists of the time and the scheme."""
-    tag: str = knob(
-        matching(r"[A-Za-z0-9_.-]{0,40}", "at most 40 letters, digits, '_', '.' and '-'"),
-        "",
-        playbooks=_EVERY,
-    )
+    tag: str = knob(tag_of_run, "", playbooks=_EVERY)
     """A word of yours for the history, by which `runs.yml` finds the job."""
-    note: str = knob(
-        matching(r"[^\x00-\x1f\x7f-\x9f]{0,200}", "a line of at most 200 characters"),
-        "",
-        playbooks=_EVERY,
-    )
+    note: str = knob(note_of_run, "", playbooks=_EVERY)
     """A sentence of yours for the history of `runs.yml`, such as the purpose of the job."""
     plan_only: bool = knob(switch, False, playbooks=_EVERY)
     """Show the plan and start nothing."""

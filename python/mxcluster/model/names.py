@@ -39,6 +39,7 @@ python_version = matching(r"[0-9]\.[0-9]{1,2}", "a version of Python, such as 3.
 kernel = matching(r"[A-Za-z0-9][A-Za-z0-9._+~-]{0,99}", "the release of a kernel")
 library = matching(r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,99}", "the name of a library or program")
 network = matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", "the name of a network")
+module = matching(r"[A-Za-z_][A-Za-z0-9_]{0,99}", "the name of a module of Python")
 path = matching(r"/[^\x00-\x1f\x7f-\x9f]*", "an absolute path", 4096)
 node_path = matching(
     r"~?/[^\x00-\x1f\x7f-\x9f]*", "an absolute path, or a path that begins with ~/", 4096

@@ -25,6 +25,7 @@ from mxcluster.model.shapes import (
 )
 from mxcluster.model.written import whole_number
 
+MOST_MODULES = 20000
 SCHEMA = 2  # in schema 1 the node reported the paths
 CURE = (
     "run provision.yml for this host. If mxcluster refuses the record again, find the process on "
@@ -82,6 +83,8 @@ class NodeFacts(MachineFacts):
     numpy: Optional[str] = field(optional(names.version), default=None)
     model_zoo: Sequence[str] = field(each(names.network), default=[])
     """The networks of MXNet's model zoo."""
+    modules: Sequence[str] = field(each(names.module, MOST_MODULES), default=[])
+    """The modules that `import` finds, without the dots of packages. Empty if unknown."""
     fingerprints: Mapping[str, str] = field(
         table(one_of("libmxnet.so", "numpy"), names.digest), default={}
     )

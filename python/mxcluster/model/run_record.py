@@ -1,6 +1,7 @@
 """Define the record of what ran, the content of runs/<job>/run.json."""
 
 import datetime
+import time
 from typing import Mapping, Optional, Sequence
 
 from mxcluster.model import names
@@ -9,6 +10,7 @@ from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import each, flag, matching, optional, table, text, whole, words
 
 MOST = 100000  # nodes
+MACHINE = "machine.json"  # a NodeOfRun, which the agent writes into the job folder
 _time = matching(
     r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d\d:\d\d", "a time such as 2026-11-27T09:30:00+01:00"
 )
@@ -16,9 +18,15 @@ _commit = matching(r"[0-9a-f]{40}|[0-9a-f]{64}", "a commit of git")
 _knobs = table(matching(r"[a-z][a-z0-9_]{0,99}", "the name of a knob"), text)
 
 
+def moment(seconds: float) -> str:
+    """Return unix `seconds` with the local zone, such as 2026-11-27T09:30:00+01:00."""
+    found = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)
+    return found.astimezone().isoformat(timespec="seconds")
+
+
 def now() -> str:
-    """Return the present time with its zone, such as 2026-11-27T09:30:00+01:00."""
-    return datetime.datetime.now(datetime.timezone.utc).astimezone().isoformat(timespec="seconds")
+    """Return the present time as `moment` does."""
+    return moment(time.time())
 
 
 class Hardware(Record):
@@ -85,13 +93,17 @@ class RunRecord(Record, nulls=True):
     command: Sequence[str] = field(each(words, 10000))
     """The words of the command line, with *** in place of values that may be secret."""
     inventory: Sequence[str] = field(each(words))
-    controller: Controller = field(record(Controller))
+    controller: Optional[Controller] = field(optional(record(Controller)), default=None)
+    """The controller that started the job, None if another one has made the record."""
     nodes: Mapping[str, NodeOfRun] = field(table(names.host, record(NodeOfRun), MOST))
     code: Optional[Code] = field(optional(record(Code)), default=None)
     given: Mapping[str, str] = field(_knobs)
     """{knob: its text} of the knobs as the user gave them with -e or in the inventory."""
     resolved: Options = field(of_plan)
     """The final values of all knobs."""
+    attached: bool = field(flag, default=False)
+    """True if the controller attached to the job. Then command, inventory, code and given knobs
+    are unknown."""
     begun: str = field(_time)
     ended: Optional[str] = field(optional(_time), default=None)
     """The time of the report, None for a job without one."""

@@ -30,7 +30,7 @@ class RunSummary(Record):
     what: str = field(words)
     """The script, the MPI command, or the network and the data."""
     knobs: Mapping[str, str] = field(table(words, words), default={})
-    """{knob: value} of the knobs that differ from their defaults."""
+    """{knob: value} of the given knobs. Without run.json, those that differ from their defaults."""
     accuracy: Optional[float] = field(optional(figure), default=None)
     """The accuracy on held-out samples, 0 to 1."""
     samples_per_s: Optional[float] = field(optional(number), default=None)

@@ -269,6 +269,7 @@ def facts(known: NodeFacts) -> NodeFacts:
     now = NodeFacts(
         python_version=platform.python_version(),
         fingerprints=software.fingerprints(),
+        modules=software.modules(),
         **vars(machine()),
     )
     if (

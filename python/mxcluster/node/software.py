@@ -5,11 +5,13 @@ Another version or build has another fingerprint. Only verify.yml, which reads t
 detects a change of a few bytes elsewhere.
 """
 
+import contextlib
 import glob
 import hashlib
 import importlib.util
 import os
 import platform
+import re
 import sys
 from typing import Dict, List, Optional
 
@@ -32,6 +34,40 @@ def fingerprints() -> Dict[str, str]:
         ),
     }
     return {name: digest for name, digest in found.items() if digest}
+
+
+def modules() -> List[str]:
+    """Return the sorted names of all modules and packages that `import` finds in this Python.
+
+    A folder without Python files counts, too, because it may be a package without __init__.py.
+    """
+    found = set(sys.builtin_module_names)
+    for folder in sys.path:
+        with contextlib.suppress(OSError):
+            found.update(name.partition(".")[0] for name in os.listdir(folder or "."))
+    found.discard("__pycache__")
+    return sorted(name for name in found if re.match(r"[A-Za-z_][A-Za-z0-9_]{0,99}$", name))
+
+
+def versions() -> Dict[str, str]:
+    """Return {"mxnet": version, "numpy": version} from their files, "" for an unknown version."""
+    return {
+        "mxnet": _version_in(_inside("mxnet", "libinfo.py")),
+        "numpy": _version_in(_inside("numpy", "version.py") + _inside("numpy", "_version.py")),
+    }
+
+
+def _version_in(paths: List[str]) -> str:
+    for path in paths:
+        with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as stream:
+            found = re.search(
+                r"""^\s*["_]*(?:short_)?version["_]*\s*[=:]\s*["']([0-9][^"'\s]{0,39})["']""",
+                stream.read(),
+                re.MULTILINE,
+            )
+            if found:
+                return found.group(1)
+    return ""
 
 
 def problems(known: Versions) -> List[str]:

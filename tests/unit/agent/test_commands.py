@@ -216,7 +216,7 @@ def test_collect_packs_logs_events_and_checkpoints(job, tmp_path):
     target = str(tmp_path / "out.tar")
     answer = job.ask("collect", output=target)
     names = ["agent.log", "checkpoints/a.json", "checkpoints/deep/b.params", "events.jsonl"]
-    names += ["plan.json", "status.json", "worker-0.env", "worker-0.log"]
+    names += ["machine.json", "plan.json", "status.json", "worker-0.env", "worker-0.log"]
     assert (answer["files"], answer["bytes"]) == (len(names), os.path.getsize(target))
     assert answer["left"] == answer["behind"] == answer["outside"] == []
     assert answer["problem"] is None and answer["spooled"] is False
@@ -338,9 +338,10 @@ def test_collect_refuses_a_symlink(job):
 
 def test_collect_while_the_job_runs(job, tmp_path):
     job.start("while :; do echo $(seq 1000); done")
+    job.until(lambda: os.path.exists(job.folder.file("machine.json")))
     answer = job.ask("collect", output=str(tmp_path / "out.tar"))
     with tarfile.open(str(tmp_path / "out.tar")) as archive:
-        assert len(archive.getnames()) == answer["files"] == 5
+        assert len(archive.getnames()) == answer["files"] == 6
 
 
 def test_a_packing_error_is_reported_with_the_status(job, tmp_path, monkeypatch):

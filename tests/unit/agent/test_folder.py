@@ -9,6 +9,7 @@ import pytest
 from mxcluster.agent.folder import EVENTS_TAIL, JobFolder
 from mxcluster.agent.log_files import readable
 from mxcluster.errors import BadInput
+from mxcluster.model.events import MOST_METRICS
 from mxcluster.model.status import Process, Status
 from tests.plans import part_json, part_of, process_of
 from tests.unit.agent.jobs import files
@@ -85,10 +86,21 @@ def test_progress_is_the_last_event_of_each_kind(tmp_path):
     )
     progress = JobFolder(str(tmp_path)).progress(NAMES)
     assert {name: sorted(latest.encode()) for name, latest in progress.items()} == {
-        "worker-0": ["batch", "epoch", "start"],
-        "worker-1": ["batch"],
+        "worker-0": ["batch", "epoch", "metrics", "start"],
+        "worker-1": ["batch", "metrics"],
     }
     assert progress["worker-0"].batch.step == 2
+
+
+def test_progress_has_the_latest_event_of_each_metric(tmp_path):
+    named = [("bleu", 1.0), ("lr", 0.5), ("bleu", 2.0), (None, 3.0), ("bleu", None)]
+    named += [("m%d" % number, 1.0) for number in range(100)]
+    (tmp_path / "events.jsonl").write_text(
+        "".join(event("metric", name=name, value=value) for name, value in named)
+    )
+    found = JobFolder(str(tmp_path)).progress(NAMES)["worker-0"]
+    figures = [(metric.name, metric.value) for metric in found.metrics]
+    assert figures[:2] == [("bleu", 2.0), ("lr", 0.5)] and len(figures) == MOST_METRICS
 
 
 DEEP = "[" * 100000

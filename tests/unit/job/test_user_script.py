@@ -271,6 +271,46 @@ def test_the_plan_warns_of_imports_from_above_the_folder(project):
     assert "scripts/train.py" in names and "mypkg/nets.py" in names and ".git/HEAD" not in names
 
 
+NODES = {"a": ["json", "tqdm"], "b": ["json", "__main__"]}
+
+
+def notes_of(tmp_path, source, modules=NODES):
+    (tmp_path / "train.py").write_text(source)
+    return user_script.pack(str(tmp_path / "train.py"), [OWN], modules=modules)[1]
+
+
+def test_the_plan_warns_of_modules_that_the_nodes_lack(tmp_path):
+    (tmp_path / "own.py").write_text("import json\n\nfrom pandas.core import frame\n")
+    first, second = notes_of(tmp_path, "import own\nimport mxnet, numpy\nclass A:\n  import tqdm")
+    assert first == (
+        "the nodes will not find the module pandas, which own.py imports in line 3. Add its "
+        "package to mxnet_packages and run provision.yml, or put the module beside the script"
+    )
+    assert second.startswith("b will not find the module tqdm, which train.py imports in line 4.")
+    # The records of an earlier version lack the modules.
+    assert notes_of(tmp_path, "import own", {}) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "try:\n  import pandas\nexcept ImportError:\n  import polars",
+        "def f():\n  import pandas",
+        "if x:\n  import pandas",
+        "import sys\nsys.path.append('/data/lib')\nimport pandas",
+        "from . import pandas",
+        "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n  import pandas",
+        "def f():\n  import own",  # own.py imports pandas
+    ],
+)
+def test_an_import_in_doubt_is_no_warning(tmp_path, source):
+    (tmp_path / "own.py").write_text("import pandas\n")
+    there = {"a": ["sys", "typing"]}
+    assert notes_of(tmp_path, source, there) == []
+    if "sys.path" not in source:
+        assert "own.py imports" in notes_of(tmp_path, "import own\n" + source, there)[-1]
+
+
 def test_the_git_root_is_found(project, tmp_path_factory):
     assert user_script.git_root(str(project / "scripts" / "train.py")) == str(project)
     alone = tmp_path_factory.mktemp("alone") / "train.py"

@@ -10,10 +10,19 @@ from ansible.utils.unsafe_proxy import AnsibleUnsafeText
 
 from mxcluster.errors import BadInput
 from mxcluster.job import user_script, what_ran
-from mxcluster.job.report import files
+from mxcluster.job.report import ended_record, files, what_ran_panel
 from mxcluster.model.answers import Held, Looked
 from mxcluster.model.job_knobs import Options
-from mxcluster.model.run_record import Controller, Hardware, RunRecord, now
+from mxcluster.model.run_record import (
+    MACHINE,
+    Controller,
+    Hardware,
+    NodeOfRun,
+    RunRecord,
+    moment,
+    now,
+)
+from mxcluster.model.status import Process, Status
 from tests.unit.job.report import fake_run
 
 
@@ -112,21 +121,68 @@ def test_knobs_keep_their_text(tmp_path, text, value):
 
 
 def test_the_end_of_a_job_is_recorded_once(tmp_path):
-    assert files.read_record(str(tmp_path)) is None
-    files.end_record(str(tmp_path))
-    assert list(tmp_path.iterdir()) == [], "another controller may have started the job"
     plan = plan_of()
     what_ran.write(str(tmp_path), record_of(plan), plan.options, "")
-    files.end_record(str(tmp_path))
+    ended_record.end(str(tmp_path), plan)
     ended = files.read_record(str(tmp_path)).ended
     assert ended and ended[-6] in "+-"
     path = tmp_path / "run.json"
     path.write_text(path.read_text().replace(ended, "2026-11-27T09:30:00+01:00"))
-    files.end_record(str(tmp_path))
+    ended_record.end(str(tmp_path), plan)
     assert files.read_record(str(tmp_path)).ended == "2026-11-27T09:30:00+01:00"
     path.write_text(json.dumps({"job": "../x"}))
     with pytest.raises(BadInput, match="run.json"):
         files.read_record(str(tmp_path))
+
+
+HARDWARE = {"cpu": "Xeon", "cores": 8, "kernel": "3.10.0"}
+
+
+def test_a_controller_that_attached_makes_a_record_of_what_is_known(tmp_path):
+    plan = plan_of()
+    host = next(iter(plan.nodes))
+    folder = tmp_path / "nodes" / host
+    folder.mkdir(parents=True)
+    node = NodeOfRun(python="3.6.8", mxnet="1.2.1", **HARDWARE)
+    (folder / MACHINE).write_text(json.dumps(node.encode()))
+    status = Status(
+        job=plan.job,
+        host=host,
+        kv="",
+        agent=Process(pid=1, start_time=1),
+        started=1e9,
+        processes=[],
+    )
+    (folder / "status.json").write_text(json.dumps(status.encode()))
+    ended_record.end(str(tmp_path), plan)
+    record = files.read_record(str(tmp_path))
+    assert record.attached and record.nodes[host] == node and record.resolved == plan.options
+    assert record.begun == moment(1e9) and record.ended and record.controller is None
+    facts = dict(what_ran_panel.facts(record))
+    assert "attached to the job" in facts["Record"] and "mxcluster" not in facts
+
+
+@pytest.mark.parametrize("text", ["{", '{"cores": -1}', '{"cpu": ["x"]}', "[]"])
+def test_a_damaged_file_of_a_node_leaves_its_hardware_unknown(tmp_path, text):
+    plan = plan_of()
+    host = next(iter(plan.nodes))
+    (tmp_path / "nodes" / host).mkdir(parents=True)
+    (tmp_path / "nodes" / host / MACHINE).write_text(text)
+    ended_record.end(str(tmp_path), plan)
+    assert files.read_record(str(tmp_path)).nodes[host] == NodeOfRun()
+
+
+def test_the_nodes_of_a_batch_job_replace_the_submit_host(tmp_path):
+    plan = plan_of()
+    host = next(iter(plan.nodes))
+    written = record_of(plan).replaced(nodes={"submit": NodeOfRun(cores=2)})
+    what_ran.write(str(tmp_path), written, plan.options, "")
+    (tmp_path / "nodes" / host).mkdir(parents=True)
+    (tmp_path / "nodes" / host / MACHINE).write_text(json.dumps(HARDWARE))
+    ended_record.end(str(tmp_path), plan)
+    record = files.read_record(str(tmp_path))
+    assert record.nodes[host] == NodeOfRun(**HARDWARE) and not record.attached
+    assert list(record.nodes) == list(plan.nodes)
 
 
 def test_the_state_of_a_git_clone(tmp_path):

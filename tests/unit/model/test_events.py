@@ -101,8 +101,15 @@ def test_a_note_is_one_line_of_text():
 
 
 def test_the_latest_events_leave_out_an_event_that_is_not_valid():
-    latest = Latest.decode({"start": {"time": 1, "epochs": 3, "own": 1}, "batch": {"time": "x"}})
-    assert latest.encode() == {"start": {"event": "start", "time": 1, "epochs": 3}}
+    latest = Latest.decode(
+        {
+            "start": {"time": 1, "epochs": 3, "own": 1},
+            "batch": {"time": "x"},
+            "metrics": [{"time": "x"}],
+        }
+    )
+    start = {"event": "start", "time": 1, "epochs": 3}
+    assert latest.encode() == {"start": start, "metrics": []}
     with pytest.raises(Wrong):
         Latest.decode([])
 

@@ -95,6 +95,7 @@ def test_a_port_in_use_is_reported_with_its_process():
 
 def test_the_record_of_a_node(tmp_path):
     """With simulated packages; tests/training has the answers of real MXNet versions."""
+    (tmp_path / "bin").mkdir()
     (tmp_path / "numpy").mkdir()
     (tmp_path / "numpy" / "__init__.py").write_text("__version__ = '1.23.5'")
     (tmp_path / "numpy" / "version.py").write_text("1.23.5")
@@ -120,16 +121,18 @@ def test_the_record_of_a_node(tmp_path):
         numpy="1.23.5",
         hostname=socket.gethostname(),
         host_keys=probe.host_keys(),
+        modules=record["modules"],
         model_zoo=["alexnet", "resnet18_v1"],
         fingerprints={"numpy": software.fingerprint(str(tmp_path / "numpy" / "version.py"))},
     )
+    assert {"mxnet", "numpy", "sys", "json", "_ctypes"} <= set(record["modules"])
+    assert "absent" not in record["modules"] and len(record["modules"]) > 150
     (tmp_path / "mxnet" / "libmxnet.so").write_text("the library")
     library = {"libmxnet.so": software.fingerprint(str(tmp_path / "mxnet" / "libmxnet.so"))}
     whole = dict(record, fingerprints=dict(record["fingerprints"], **library))
     assert call("record", PYTHONPATH=str(tmp_path))[1] == {"record": whole}
     (tmp_path / "mxnet" / "__init__.py").write_text("raise OSError('libgfortran.so.3: cannot')")
     # A CUDA that was replaced since then may lack a library, so the linker is asked.
-    (tmp_path / "bin").mkdir()
     places = {"PYTHONPATH": str(tmp_path), "PATH": "%s/bin:%s" % (tmp_path, os.environ["PATH"])}
     for found, status in (("/usr/lib64/libcufft.so.9.2", 0), ("not found", 1)):
         script = "#!/bin/sh\necho '\tlibcufft.so.9.2 => %s'\n" % found

@@ -45,6 +45,27 @@ def test_unchanged_software_is_no_problem(installed):
 
 
 @pytest.mark.parametrize(
+    "path, text, version",
+    [
+        ("numpy/version.py", "short_version = '1.14.6'\nversion = '1.14.6'", "1.14.6"),
+        ("numpy/_version.py", '{\n "dirty": false,\n "version": "1.21.6"\n}', "1.21.6"),
+        (
+            "numpy/version.py",
+            '"""\nModule\n"""\n\nversion = "2.2.6"\n__version__ = version',
+            "2.2.6",
+        ),
+        ("mxnet/libinfo.py", '# version\n__version__ = "1.9.1"', "1.9.1"),
+        ("mxnet/libinfo.py", "__version__ = None", ""),
+    ],
+)
+def test_versions_need_no_import(installed, path, text, version):
+    (installed / "numpy" / "version.py").write_text("from numpy import _version")
+    (installed / path).write_text(text)
+    package = path.partition("/")[0]
+    assert software.versions()[package] == version
+
+
+@pytest.mark.parametrize(
     "path, change, name",
     [
         ("mxnet/libmxnet.so", lambda stream: stream.truncate((300 << 20) + 1), "libmxnet.so"),

@@ -30,7 +30,7 @@ from mxcluster.job.plan.look import look
 from mxcluster.launchers import LAUNCHERS
 from mxcluster.model.host_variables import of_hosts
 from mxcluster.model.inventory import Inventory
-from mxcluster.model.job_knobs import MEASURING, NO_SECRETS, Controller, Options, Secrets
+from mxcluster.model.job_knobs import HOST, MEASURING, NO_SECRETS, Controller, Options, Secrets
 from mxcluster.model.knob import PROFILE as MEASURES
 from mxcluster.model.knob import names_read, read
 from mxcluster.model.node_record import MachineFacts, Network
@@ -195,8 +195,15 @@ def _script(inputs: Inputs, hosts: Sequence[str]) -> Tuple[str, List[str]]:
     options = inputs.options
     if not options.script:
         return "", []
-    pythons = [inputs.records[host].python_version for host in hosts]
-    return user_script.pack(options.script, pythons, options.script_root, options.script_mb)
+    records = {host: inputs.records[host] for host in hosts}
+    pythons = [record.python_version for record in records.values()]
+    modules = {host: record.modules for host, record in records.items() if record.modules}
+    # An image and the folders of PYTHONPATH may hold further modules.
+    if options.runtime != HOST or "PYTHONPATH" in {**options.env, **options.env_worker}:
+        modules = {}
+    return user_script.pack(
+        options.script, pythons, options.script_root, options.script_mb, modules
+    )
 
 
 def results_folder(runs_dir: object, state_dir: str, job: str = "") -> str:

@@ -20,6 +20,7 @@ from mxcluster.job.plan import paces
 from mxcluster.job.report import (
     archive,
     checkpoint_arrivals,
+    ended_record,
     files,
     history,
     node_ends,
@@ -91,7 +92,7 @@ def assemble(
         files.write_json(os.path.join(run_dir, profile.FILE), found_profile)
         verdict = verdict.replaced(proposal=profile.lines(found_profile))
     files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
-    files.end_record(run_dir)
+    ended_record.end(run_dir, plan)
     history.add(run_dir, plan, verdict, events)
     write(run_dir, cache_dir)
     return verdict
@@ -168,7 +169,7 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     events = event_files.first_hand(line.event for line in lines)
     data = series.collect(plan, events)
     data = data._replace(
-        begin=data.begin if data.begin is not None else history.started(run_dir, plan),
+        begin=data.begin if data.begin is not None else ended_record.started(run_dir, plan),
         profile=profiles.of_file(os.path.join(run_dir, profile.FILE)),
     )
     drawn = curves.draw(data, plan, verdict, cache_dir)

@@ -5,12 +5,12 @@ import io
 import json
 import os
 import shutil
-from typing import Dict, Iterable
+from typing import Dict, Iterable, Optional
 
 from mxcluster.events import Line
 from mxcluster.file_io import replace
-from mxcluster.job.report.series import CURVES, Run
-from mxcluster.model.events import Latest
+from mxcluster.job.report.series import CURVES, PUSHES, Curve, Run, of_metric
+from mxcluster.model.events import Event, Latest
 
 CSV, TENSORBOARD = "events.csv", "tensorboard"
 FLUSH = 1  # seconds until a figure of a running job is in the file
@@ -55,21 +55,33 @@ class LiveCurves:
 
         self._writer = SummaryWriter(folder, flush_secs=FLUSH)
         self._seen: Dict[str, float] = {}  # {curve: the time of its last event}
-        self._step = 0
+        self._written: Dict[str, int] = {}  # {curve: the number of its points}
+        self._step: Optional[int] = None
 
     def add(self, latest: Latest) -> None:
         """Write the figures of the worker's latest events that no earlier call has written.
+
+        A point without a step gets its number in the curve: TensorBoard shows one point for a step.
 
         Raises OSError if the files cannot be written.
         """
         if latest.batch and latest.batch.step is not None:
             self._step = latest.batch.step
-        for event in (latest.batch, latest.epoch, latest.end):
-            for curve in CURVES:
-                value = getattr(event, curve.field) if isinstance(event, curve.kinds) else None
-                if event and value is not None and event.time > self._seen.get(curve.name, 0.0):
-                    self._seen[curve.name] = event.time
-                    self._writer.add_scalar(curve.name, value, self._step, event.time)
+        for event in (latest.batch, latest.epoch, latest.end, latest.pushes):
+            for curve in (*CURVES, PUSHES):
+                if isinstance(event, curve.kinds):
+                    self._add(curve, event, getattr(event, curve.field))
+        for metric in latest.metrics:
+            self._add(of_metric(str(metric.name)), metric, metric.value)
+
+    def _add(self, curve: Curve, event: Event, value: Optional[float]) -> None:
+        """Write `value` of `event`, unless it is None or no event after the last of its curve."""
+        if value is not None and event.time > self._seen.get(curve.name, 0.0):
+            self._seen[curve.name] = event.time
+            number = self._written.get(curve.name, 0)
+            self._written[curve.name] = number + 1
+            step = number if self._step is None else self._step
+            self._writer.add_scalar(curve.name, value, step, event.time)
 
 
 def write_tensorboard(folder: str, run: Run) -> None:

@@ -49,11 +49,15 @@ const mxcluster = (() => {
 
   const axis_of = figure => figure.axes.includes(state.axis) ? state.axis : figure.axes[0];
 
+  /* Break a title into lines for the width of a phone. */
+  const wrapped = text => window.innerWidth < 600 ? text.replace(/(.{1,34})(\s+|$)/g, "$1\n").trim() : text;
+
   function plot_of(figure, zero, options) {
     const narrow = window.innerWidth < 600;
     const plot = new Bokeh.Plotting.Figure({
       height: narrow ? 260 : 320, sizing_mode: "stretch_width", output_backend: "canvas",
-      title: figure.title, tools: "box_zoom,pan,wheel_zoom,reset,save", toolbar_location: "above",
+      title: wrapped(figure.title), tools: "box_zoom,pan,wheel_zoom,reset,save", toolbar_location: "above",
+      toolbar_sticky: false, // in a row of its own: a long title would push it out of the page
       y_axis_label: figure.y_title, ...options,
       y_range: new Bokeh.DataRange1d(zero ? {start: 0} : {}),
     });
@@ -96,7 +100,7 @@ const mxcluster = (() => {
     const mark = {line_color: css("--bad"), line_dash: [4, 4], line_width: 1.2};
     if (figure.moment !== null && axis === "seconds") {
       plot.add_layout(new Bokeh.Span({location: figure.moment, dimension: "height", ...mark}));
-      plot.title.text += "  (dashed: " + figure.moment_name + " failed)";
+      plot.title.text = wrapped(figure.title + "  (dashed: " + figure.moment_name + " failed)");
     }
     if (figure.level !== null) plot.add_layout(new Bokeh.Span({location: figure.level, dimension: "width", ...mark}));
     return plot;

@@ -9,7 +9,7 @@ from mxcluster.file_io import read_json, replace
 from mxcluster.job.verdict_text import printable
 from mxcluster.model.plan import Plan
 from mxcluster.model.record import encode
-from mxcluster.model.run_record import RunRecord, now
+from mxcluster.model.run_record import RunRecord
 from mxcluster.model.verdict import CURE, Verdict
 from mxcluster.package import OWN_FOLDERS
 
@@ -43,18 +43,11 @@ def read_verdict(run_dir: str) -> Optional[Verdict]:
 
 
 def read_record(run_dir: str) -> Optional[RunRecord]:
-    """Return the record of what ran in `run_dir`, None if another controller started the job.
+    """Return the record of what ran in `run_dir`, None for a job of an earlier version.
 
     Raises BadInput if run.json is damaged.
     """
     return read_json(os.path.join(run_dir, RECORD), RunRecord.decode)
-
-
-def end_record(run_dir: str) -> None:
-    """Add the present time to run.json in `run_dir` as the end of the job, if it lacks the end."""
-    known = read_record(run_dir)
-    if known and not known.ended:
-        write_json(os.path.join(run_dir, RECORD), known.replaced(ended=now()))
 
 
 def own_files(run_dir: str, host: str) -> int:

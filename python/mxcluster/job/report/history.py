@@ -1,17 +1,20 @@
 """Keep the history of runs: runs/<job>/summary.json, the table of runs.yml, and runs/index.html."""
 
+import contextlib
 import json
 import math
 import os
-from typing import Dict, Iterable, List, Optional, Sequence
+import re
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence
 
-from mxcluster.errors import BadInput
+from mxcluster.errors import BadInput, did_you_mean, shown
 from mxcluster.file_io import read_json, replace
 from mxcluster.job import read_knobs
-from mxcluster.job.report import figures, files, page, statuses
+from mxcluster.job.report import ended_record, figures, files, page
 from mxcluster.job.report.style import COLOURS
 from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.lists import aligned, several
+from mxcluster.model import names
 from mxcluster.model.events import Event
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.plan import Plan
@@ -23,23 +26,33 @@ TEMPLATE = os.path.join(figures.HERE, "history.html")
 MARK = '<meta name="generator" content="mxcluster">'  # in each page of runs, near its begin
 HEADINGS = ("job", "started", "scheme", "program", "accuracy", "samples/s", "time", "verdict")
 MORE = ("tag", "knobs", "note")  # the last columns, which may be empty
+COMPARISON = re.compile(r"(accuracy|samples/s|time)([<>])([0-9]+(?:\.[0-9]+)?)$")
 LONGEST = 200  # characters of a knob's value in a row
 # A row shows these knobs elsewhere.
 _SHOWN = ("kv", "script", "network", "data", "mpi_command", "note", "tag", "job_id")
 
 
-def summary(plan: Plan, verdict: Verdict, started: Optional[float]) -> RunSummary:
+def summary(
+    plan: Plan,
+    verdict: Verdict,
+    started: Optional[float],
+    given: Optional[Mapping[str, str]] = None,
+) -> RunSummary:
     """Return the row of a job in the history.
 
-    Args: `started` when the job began (unix seconds), None if unknown.
+    Args: `started` when the job began (unix seconds), None if unknown; `given` {name: text} of the
+    knobs that the user gave, None if unknown. Then those count that differ from their defaults.
     """
     accuracy = verdict.accuracy
+    knobs = _changed(plan) if given is None else given
     return RunSummary(
         job=plan.job,
         started=started,
         kv=verdict.kv,
         what=printable(page.what(plan.options)),
-        knobs=_changed(plan),
+        knobs={
+            name: printable(text)[:LONGEST] for name, text in knobs.items() if name not in _SHOWN
+        },
         accuracy=None if accuracy is None or not math.isfinite(accuracy) else accuracy,
         samples_per_s=verdict.samples_per_s,
         seconds=verdict.seconds,
@@ -54,34 +67,53 @@ def _changed(plan: Plan) -> Dict[str, str]:
     fields, found = type(plan.options).FIELDS, {}
     for name, value in read_knobs.values(plan):
         known = fields.get(name) or Options.FIELDS.get(name)
-        if name in _SHOWN or known is None or value == known.value_of_new():
-            continue
-        text = value if isinstance(value, str) else json.dumps(value, default=str)
-        found[name] = printable(text)[:LONGEST]
+        if known is not None and value != known.value_of_new():
+            found[name] = value if isinstance(value, str) else json.dumps(value, default=str)
     return found
-
-
-def started(run_dir: str, plan: Plan) -> Optional[float]:
-    """Return the time when the first agent began the job (unix seconds), None if unknown."""
-    found = []
-    for host in plan.nodes:
-        try:
-            status = statuses.read(run_dir, host, plan)
-        except BadInput:
-            continue  # the verdict names the damaged file
-        found += [status.started] if status else []
-    return min(found, default=None)
 
 
 def add(run_dir: str, plan: Plan, verdict: Verdict, events: Iterable[Event]) -> None:
     """Write summary.json of the run in `run_dir`, and the page of all runs beside `run_dir`.
 
+    The tag and the note of an earlier summary.json stay, because `annotate` may have written them.
+
     Args: `events` of the job. Without any, the status of the agents tells the start.
     """
     begin = min((event.time for event in events), default=None)
-    when = started(run_dir, plan) if begin is None else begin
-    files.write_json(os.path.join(run_dir, FILE), summary(plan, verdict, when))
+    when = ended_record.started(run_dir, plan) if begin is None else begin
+    path = os.path.join(run_dir, FILE)
+    row = summary(plan, verdict, when, _given(run_dir))
+    with contextlib.suppress(BadInput):
+        known = read_json(path, RunSummary.decode)
+        row = row.replaced(tag=known.tag, note=known.note) if known else row
+    files.write_json(path, row)
     write_page(os.path.dirname(os.path.abspath(run_dir)))
+
+
+def _given(run_dir: str) -> Optional[Mapping[str, str]]:
+    """Return the given knobs of the record of the run in `run_dir`, None if they are unknown."""
+    try:
+        record = files.read_record(run_dir)
+    except BadInput:
+        return None
+    return record.given if record and not record.attached else None
+
+
+def annotate(runs_dir: str, job: str, tag: Optional[str], note: Optional[str]) -> None:
+    """Replace the tag and the note of the ended run `job` in `runs_dir`; None keeps the former one.
+
+    Raises BadInput if the folder has no such run, or if the run has not ended.
+    """
+    row = of_run(os.path.join(runs_dir, job)) if names.is_job_id(job) else None
+    if row is None:
+        known = [one.job for one in read(runs_dir)]
+        raise BadInput(
+            "job=%s: %s has no ended run with this id%s. Give the id of a row of runs.yml; a job "
+            "that still runs gets its note with train.yml -e note=..."
+            % (shown(job), runs_dir, did_you_mean(job, known))
+        )
+    changed = {name: text for name, text in (("tag", tag), ("note", note)) if text is not None}
+    files.write_json(os.path.join(runs_dir, job, FILE), row.replaced(**changed))
 
 
 def of_run(run_dir: str) -> Optional[RunSummary]:
@@ -97,7 +129,7 @@ def of_run(run_dir: str) -> Optional[RunSummary]:
         if verdict is None:
             return None
         plan = files.read_plan(run_dir)
-        found = summary(plan, verdict, started(run_dir, plan))
+        found = summary(plan, verdict, ended_record.started(run_dir, plan), _given(run_dir))
         files.write_json(path, found)
     return found
 
@@ -116,9 +148,22 @@ def read(runs_dir: str) -> List[RunSummary]:
 
 
 def matching(rows: Iterable[RunSummary], words: str) -> List[RunSummary]:
-    """Return the rows that contain each of the `words`, in any column and any case."""
+    """Return the rows that contain each of the `words`, in any column and any case.
+
+    A word such as accuracy>0.9, samples/s<500 or time>60 (seconds) compares a column with a number.
+    The script of history.html does the same.
+    """
     wanted = words.lower().split()
-    return [row for row in rows if all(word in " ".join(cells(row)).lower() for word in wanted)]
+    return [row for row in rows if all(_matches(row, word) for word in wanted)]
+
+
+def _matches(row: RunSummary, word: str) -> bool:
+    compared = COMPARISON.match(word)
+    if not compared:
+        return word in " ".join(cells(row)).lower()
+    columns = {"accuracy": row.accuracy, "samples/s": row.samples_per_s, "time": row.seconds}
+    value, limit = columns[compared.group(1)], float(compared.group(3))
+    return value is not None and (value > limit if compared.group(2) == ">" else value < limit)
 
 
 def cells(row: RunSummary) -> List[str]:
@@ -171,6 +216,7 @@ def write_page(runs_dir: str) -> str:
         {
             "titles": [*HEADINGS, *MORE],
             "colours": COLOURS,
+            "comparison": COMPARISON.pattern,
             "rows": [{"cells": cells(row), "keys": [row.started, row.seconds]} for row in rows],
         }
     )

@@ -19,6 +19,7 @@ from typing import (
 
 from mxcluster.job import script_figures
 from mxcluster.model.events import (
+    MOST_METRICS,
     Balance,
     Batch,
     End,
@@ -41,7 +42,6 @@ MOST_POINTS = 600
 # The vertical axis of a curve: logarithmic if the values span a wide range, from zero, or close to
 # the values between 0 and 1.
 LOG, FROM_ZERO, FRACTION = "log", "from zero", "fraction"
-MOST_NAMED = 9  # curves of metrics with a name of a script's own
 
 
 class Curve(NamedTuple):
@@ -66,7 +66,7 @@ PUSHES = Curve("pushes", (Pushes,), "per_s", "Pushes per second", False, FROM_ZE
 
 def of_metric(name: str) -> Curve:
     """Return the curve of a metric with the name `name`."""
-    return Curve("metric " + name, (), "", name, False, LOG)
+    return Curve("metric/" + name, (), "", name, False, LOG)
 
 
 class Reading(NamedTuple):
@@ -216,7 +216,7 @@ def _curves(events: Iterable[Event]) -> List[Curve]:
     """Return CURVES, and a curve of each metric with a name; PUSHES for a job without a figure."""
     events = list(events)
     names = [event.name for event in events if isinstance(event, Metric) and event.name]
-    named = [of_metric(name) for name in list(dict.fromkeys(names))[:MOST_NAMED]]
+    named = [of_metric(name) for name in list(dict.fromkeys(names))[:MOST_METRICS]]
     is_known = named or any(isinstance(event, (Batch, Epoch, End)) for event in events)
     return [*CURVES, *named] if is_known else [*CURVES, PUSHES]
 

@@ -7,6 +7,11 @@ from mxcluster.job.verdict_text import printable
 from mxcluster.lists import several
 from mxcluster.model.run_record import Clone, NodeOfRun, RunRecord
 
+ATTACHED = (
+    "made by a controller that attached to the job. Command, inventory, code and given knobs are "
+    "on the controller that started it"
+)
+
 
 class MachineRow(NamedTuple):
     """A row of the table of nodes, with "" for unknown fields."""
@@ -22,11 +27,18 @@ class MachineRow(NamedTuple):
 def facts(record: RunRecord) -> List[Tuple[str, str]]:
     """Return [(name, text)] of the facts about the whole job, in the order of the page."""
     known, code = record.controller, record.code
-    found = [
+    found = [("Record", ATTACHED if record.attached else "")]
+    found += [
         ("Command", " ".join(map(shlex.quote, record.command))),
         ("Inventory", ", ".join(record.inventory)),
-        ("mxcluster", _joined(known.mxcluster, _state(known.clone), known.package)),
-        ("Controller", "ansible-core %s, Python %s" % (known.ansible_core, known.python)),
+    ]
+    if known:
+        versions = "ansible-core %s, Python %s" % (known.ansible_core, known.python)
+        found += [
+            ("mxcluster", _joined(known.mxcluster, _state(known.clone), known.package)),
+            ("Controller", versions),
+        ]
+    found += [
         ("Began", record.begun.replace("T", " ")),
         ("Ended", (record.ended or "").replace("T", " ")),
     ]

@@ -7,9 +7,11 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from mxcluster.job.report import history
+from mxcluster.job.sweep.report import render
 from tests import needs
 from tests.machine import Stopwatch
 from tests.unit.job.report.test_history import write_run
+from tests.unit.job.sweep.test_summary import comparison
 
 DRAWN = "#figures[data-drawn]"
 PATIENCE = 120000  # milliseconds; a busy machine draws a page in a minute
@@ -148,6 +150,16 @@ def test_a_phone_shows_the_curves_below_each_other(good_run, open_page):
     assert all(300 < box["width"] <= 390 for box in boxes)
 
 
+def test_a_long_title_keeps_the_tools_on_a_phone(tmp_path, open_page):
+    (tmp_path / "report.html").write_text(render(*comparison()))
+    page = open_page(tmp_path / "report.html", 390)
+    page.wait_for_selector(DRAWN)
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    titles = page.evaluate("mxcluster.state.plots.map(plot => plot.title.text)")
+    assert all(len(line) <= 35 for title in titles for line in title.split("\n"))
+    assert any("\n" in title for title in titles)
+
+
 def test_two_runs_of_the_history_on_one_page(good_run, failed_run, tmp_path, open_page):
     for run, job in ((good_run, "one"), (failed_run, "two")):
         write_run(tmp_path, job, started=5.0, note="the " + job)
@@ -159,6 +171,10 @@ def test_two_runs_of_the_history_on_one_page(good_run, failed_run, tmp_path, ope
     assert rows.count() == 3
     page.fill("#filter", "failed")
     assert rows.count() == 1 and "three" in rows.first.inner_text()
+    page.fill("#filter", "accuracy>0.4")
+    assert rows.count() == 1 and "three" in rows.first.inner_text()
+    page.fill("#filter", "time>60 accuracy<0.4")
+    assert rows.count() == 0
     page.fill("#filter", "")
     page.click("th:text-is('accuracy')")
     assert "three" in rows.first.inner_text()

@@ -9,7 +9,7 @@ from tensorboardX.record_writer import masked_crc32c  # the records carry this c
 
 from mxcluster.events import Line
 from mxcluster.job.report import exports
-from mxcluster.model.events import Batch, Epoch, Latest, Note
+from mxcluster.model.events import Batch, Epoch, Latest, Metric, Note, Pushes
 from tests.waiting import until
 
 
@@ -45,6 +45,10 @@ def test_a_running_worker_adds_each_event_once(tmp_path):
         Latest(batch=batch),
         Latest(batch=batch),
         Latest(batch=batch.replaced(time=6.0, step=4, loss=0.25), epoch=Epoch(accuracy=0.9)),
+        Latest(
+            metrics=[Metric(time=7.0, name="bleu", value=4.5)],
+            pushes=Pushes(time=7.0, pushes=9, per_s=3.0),
+        ),
     ):
         live.add(latest)
     (path,) = glob.glob(str(tmp_path / "events.out.*"))
@@ -58,12 +62,28 @@ def test_a_running_worker_adds_each_event_once(tmp_path):
                 values.setdefault(value.tag, []).append(figure)
         return values
 
-    until(lambda: sum(map(len, found().values())) == 5, evidence=lambda: str(found()))
+    until(lambda: sum(map(len, found().values())) == 7, evidence=lambda: str(found()))
     assert found() == {
         "loss": [(3, 0.5), (4, 0.25)],
         "speed": [(3, 100.0), (4, 100.0)],
         "accuracy": [(4, 0.9)],
+        "metric/bleu": [(4, 4.5)],
+        "pushes": [(4, 3.0)],
     }
+
+
+def test_points_without_a_step_are_numbered(tmp_path):
+    """The lines of a script tell no step, and TensorBoard shows only one point of each step."""
+    live = exports.LiveCurves(str(tmp_path))
+    for time in (1.0, 2.0, 2.0, 3.0):
+        live.add(Latest(epoch=Epoch(time=time, accuracy=0.5)))
+    (path,) = glob.glob(str(tmp_path / "events.out.*"))
+
+    def steps():
+        return [event.step for event in records(path) if event.summary.value]
+
+    until(lambda: len(steps()) == 3, evidence=lambda: str(steps()))
+    assert steps() == [0, 1, 2]
 
 
 def test_each_event_is_a_row(good_run):
@@ -73,6 +93,15 @@ def test_each_event_is_a_row(good_run):
     losses = [float(row["loss"]) for row in rows if row["event"] == "batch"]
     assert len(losses) == 240 and all(0 < loss < 3 for loss in losses)
     assert {row["y"][:1] for row in rows if row["event"] == "gsync"} == {"{"}
+
+
+def test_metrics_and_pushes_have_columns(tmp_path):
+    events = [Metric(name="bleu", value=4.5), Pushes(pushes=9, per_s=3.0)]
+    exports.write_csv(str(tmp_path / "events.csv"), [Line(one, one.encode()) for one in events])
+    with open(tmp_path / "events.csv", newline="") as stream:
+        bleu, pushes = csv.DictReader(stream)
+    assert (bleu["event"], bleu["name"], bleu["value"]) == ("metric", "bleu", "4.5")
+    assert (pushes["event"], pushes["pushes"], pushes["per_s"]) == ("pushes", "9", "3.0")
 
 
 @pytest.mark.parametrize("text", ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1"])

@@ -2,7 +2,11 @@
 
 import json
 
+import pytest
+
+from mxcluster.errors import BadInput
 from mxcluster.job.report import history
+from mxcluster.model.run_record import Controller, RunRecord
 from mxcluster.model.run_summary import RunSummary
 from tests.unit.job.report import fake_run
 
@@ -39,9 +43,45 @@ def test_given_knobs_note_and_tag_are_in_the_row():
     assert (row.tag, row.note) == ("paper", "with more lr")
 
 
+def test_the_knobs_of_the_record_are_in_the_row(good_run):
+    record = RunRecord(
+        job=good_run.name,
+        command=["ansible-playbook"],
+        inventory=[],
+        controller=Controller(mxcluster="1", package="", ansible_core="2", python="3"),
+        nodes={},
+        given={"lr": "0.05", "kv": "dist_gsync", "server_classes": "x" * 300},
+        resolved=fake_run.make_plan().options,
+        begun="2026-11-27T09:30:00+01:00",
+    )
+    (good_run / "run.json").write_text(json.dumps(record.encode()))
+    (good_run / "summary.json").unlink()
+    row = history.of_run(str(good_run))
+    assert row.knobs == {"lr": "0.05", "server_classes": "x" * 200}, "a given default counts"
+    (good_run / "run.json").write_text("{")
+    (good_run / "summary.json").unlink()
+    assert "lr" not in history.of_run(str(good_run)).knobs
+
+
+def test_an_ended_run_gets_a_tag_and_a_note_that_stay(good_run):
+    runs, job = str(good_run.parent), good_run.name
+    history.annotate(runs, job, "paper", None)
+    history.annotate(runs, job, None, "the best one")
+    plan, verdict = fake_run.make_plan(), fake_run.verdict()
+    history.add(str(good_run), plan, verdict, [])
+    (row,) = history.read(runs)
+    assert (row.tag, row.note) == ("paper", "the best one")
+    history.annotate(runs, job, "", None)
+    assert history.of_run(str(good_run)).tag == ""
+    for wrong in ("no-job", "../x", job[:-1]):
+        with pytest.raises(BadInput, match="has no ended run with this id") as refusal:
+            history.annotate(runs, wrong, "a", None)
+    assert "did you mean '%s'" % job in str(refusal.value)
+
+
 def test_each_word_of_the_filter_is_in_a_column(tmp_path):
     write_run(tmp_path, "one", tag="paper", started=5.0)
-    write_run(tmp_path, "two", tag="paper", state="FAILED", started=9.0)
+    write_run(tmp_path, "two", tag="paper", state="FAILED", started=9.0, accuracy=0.9, seconds=9)
     write_run(tmp_path, "three", note="Paper?", started=7.0)
     (tmp_path / "no-run").mkdir()
     (tmp_path / "damaged").mkdir()
@@ -53,6 +93,11 @@ def test_each_word_of_the_filter_is_in_a_column(tmp_path):
         ("paper", ["two", "three", "one"]),
         ("PAPER failed", ["two"]),
         ("paper nothing", []),
+        ("accuracy>0.85", ["two"]),
+        ("accuracy<0.9", []),
+        ("time>60 paper", ["three", "one"]),
+        ("samples/s>0", []),
+        ("accuracy>many", []),
     ):
         assert [row.job for row in history.matching(rows, words)] == jobs, words
     assert history.table(rows, 2)[-1] == "and 1 run more: give lines="

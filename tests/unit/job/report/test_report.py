@@ -130,7 +130,8 @@ def test_the_page_tells_what_ran(good_run, tmp_path):
     """Only the knobs that the job could read, and those of the user stand out."""
     plan = files.read_plan(str(good_run))
     before = (good_run / "report.html").read_text()
-    assert "What ran" not in before and "<dt>queue</dt>" not in before
+    assert "made by a controller that attached to the job" in before
+    assert "<dt>queue</dt>" not in before
     node = NodeOfRun(cpu="EPYC <b>", cores=2, memory_mb=2048, gpus=["V100", "V100"], mxnet="1.9.1")
     clone = Clone(commit="ab" * 20, clean=False)
     known = Controller(

@@ -1,7 +1,17 @@
 import pytest
 
 from mxcluster.job.report import series
-from mxcluster.model.events import Batch, End, Epoch, Event, Metric, Pushes, Start, Updates
+from mxcluster.model.events import (
+    MOST_METRICS,
+    Batch,
+    End,
+    Epoch,
+    Event,
+    Metric,
+    Pushes,
+    Start,
+    Updates,
+)
 from tests.unit.job.report import fake_run
 
 
@@ -50,13 +60,13 @@ def test_a_metric_has_a_curve_of_its_own():
     ]
     data = series.collect(fake_run.make_plan(), metrics)
     assert [curve.title for curve in series.drawn(data)] == ["bleu", "lr"]
-    assert data.workers[1].points["metric bleu"] == [(1.0, 4.0)]
+    assert data.workers[1].points["metric/bleu"] == [(1.0, 4.0)]
     many = [
         Metric(role="worker", index=0, time=1.0, name="m%d" % number, value=1.0)
         for number in range(100)
     ]
     drawn = series.drawn(series.collect(fake_run.make_plan(), many))
-    assert len(drawn) == series.MOST_NAMED
+    assert len(drawn) == MOST_METRICS
 
 
 def test_pushes_have_a_curve_if_nothing_else_is_known():
