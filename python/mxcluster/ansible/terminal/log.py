@@ -80,9 +80,9 @@ class Log:
             self._run_dir = result["run_dir"]
 
     def move_to_job(self) -> None:
-        """Continue the log in the run folder of the job, which begins now."""
+        """Continue the log in the run folder of the job, if there is one: verify.yml has none."""
         path = os.path.join(self._run_dir, NAME)
-        if self._run_dir and self.path != path:
+        if self.path != path and os.path.isdir(self._run_dir):
             with contextlib.suppress(OSError):
                 self._move(path)
                 self._is_kept = True
@@ -92,8 +92,7 @@ class Log:
         if self._closed:
             return
         self._closed = True
-        if os.path.isdir(self._run_dir):
-            self.move_to_job()
+        self.move_to_job()
         self._keep(self._states)
         ansible_display.logger.removeHandler(self._handler)
         self._handler.stream.close()

@@ -43,6 +43,7 @@ def test_the_log_follows_the_folders_that_a_run_learns(made, tmp_path):
     write("two")
     assert lines(state / ("train-%s.log" % STAMP)) == ["one", "two"] and not names(tmp_path / "tmp")
     log.learn("mxcluster_plan", {"run_dir": str(run)})
+    run.mkdir(parents=True)
     log.move_to_job()
     write("three", color=C.COLOR_VERBOSE)
     assert lines(run / "ansible.log") == ["one", "two", "three"] and not names(state)
@@ -65,10 +66,11 @@ def test_a_later_playbook_of_a_job_continues_its_log(made, tmp_path):
     assert lines(run / "ansible.log") == ["trains", "attaches"] and not names(tmp_path / "state")
 
 
-def test_a_job_that_never_begins_has_its_log_in_the_state_folder(made, tmp_path):
+def test_a_run_without_a_run_folder_has_its_log_in_the_state_folder(made, tmp_path):
     log = made("train.yml")
     log.learn(logs.PREFLIGHT, {"state_dir": str(tmp_path / "state")})
     log.learn("mxcluster_plan", {"run_dir": str(tmp_path / "runs" / "planned")})
+    log.move_to_job()
     log.close()
     assert names(tmp_path / "state") == ["train-%s.log" % STAMP]
     assert not (tmp_path / "runs").exists()
@@ -109,10 +111,10 @@ def test_two_runs_of_one_second_have_a_log_each(made, tmp_path):
 
 
 def test_a_folder_that_cannot_be_written_leaves_the_log_where_it_is(made, tmp_path):
-    (tmp_path / "file").write_text("")
+    (tmp_path / "run" / "ansible.log").mkdir(parents=True)
     log = made("train.yml")
     log.learn(logs.PREFLIGHT, {"state_dir": str(tmp_path / "state")})
-    log.learn("mxcluster_plan", {"run_dir": str(tmp_path / "file" / "j")})
+    log.learn("mxcluster_plan", {"run_dir": str(tmp_path / "run")})
     log.move_to_job()
     write("x")
     log.close()
