@@ -6,7 +6,6 @@ A second docker engine stands in for the engine of another machine: its images a
 import contextlib
 import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from mxcluster.node import processes
 from tests import needs
 from tests.playbooks.conftest import NET, SOURCE, On
 from tests.playbooks.faults import FAULTS, suffer
+from tests.recap import changes
 from tests.waiting import until
 
 BASE = os.environ["MXCLUSTER_NODE_IMAGE"]
@@ -79,7 +79,7 @@ def starts(project, host=None):
 
 def changed(result):
     """Return True if the playbook has changed something."""
-    return set(re.findall(r"changed=(\d+)", result.output)) != {"0"}
+    return any(changes(result.output).values())
 
 
 def words_of(result):

@@ -2,9 +2,10 @@
 
 import json
 import pathlib
-import re
 
 import pytest
+
+from tests.recap import changes
 
 GPUS = ("gpu1", "gpu2")
 BASE = ("os", "updates", "extras")  # the system's repositories
@@ -79,8 +80,7 @@ class Nodes:
     @staticmethod
     def changes(result):
         """Return {node: number of changes}."""
-        found = re.findall(r"^(\w+) +: .*changed=(\d+)", result.output, re.MULTILINE)
-        return {name: int(number) for name, number in found}
+        return changes(result.output)
 
     def provision(self, *arguments, **options):
         """Run provision.yml, which must succeed."""

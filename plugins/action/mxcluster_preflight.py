@@ -84,8 +84,8 @@ class ActionModule(NodeTask):
             return dict(result, failed=True, msg=str(refusal))
         if isinstance(given, preflight_arguments.Connection):
             return dict(result, **self._connect(given, task_vars))
-        # The callback keeps the logs of failed runs in this folder.
-        result["state_dir"] = next(iter(given.paths), "")
+        # The callback keeps the log of the run in this folder.
+        result["state_dir"] = "" if refused_paths(given.paths) else next(iter(given.paths), "")
         return dict(result, **self._check_controller(given, task_vars))
 
     def _connect(self, given: "preflight_arguments.Connection", task_vars: TaskVars) -> TaskResult:

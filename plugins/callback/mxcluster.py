@@ -104,10 +104,10 @@ class CallbackModule(Default):
         From here on, the end of this process names the job that it leaves on the nodes.
         """
         own = selection and preflight_checks.own_playbook(playbook._file_name, PROJECT)
-        if own and not context.CLIARGS.get("check"):
+        if own:
             with contextlib.suppress(OSError):  # without a log, the terminal shows everything
-                self._log = Log(C.DEFAULT_LOCAL_TMP, own)
-                atexit.register(self._log.close, failed=True)
+                self._log = Log(C.DEFAULT_LOCAL_TMP, own, os.path.join(PROJECT, ".state"))
+                atexit.register(self._log.close)
         if self._log and selection.is_quiet(context.CLIARGS):
             self._view = view.View(self._display, own, shows_roles=own == "provision.yml")
             self._display = LogOnly(self._display)
@@ -193,8 +193,8 @@ class CallbackModule(Default):
     def v2_runner_on_ok(self, result: TaskResult) -> None:
         """Update the line about the job, or show the success. Keep a verdict for the end."""
         self._remember_verdict(result._task, result._result)
-        changed = result._result.get("changed", False)
-        self._end_host(result, "changed" if changed else "ok")
+        outcome = "changed" if result._result.get("changed") else "ok"
+        self._end_host(result, outcome)
         if self._left:
             self._left.learn(result._task.action, result._result)
         if self._log:
@@ -211,9 +211,7 @@ class CallbackModule(Default):
             self._settle()
             super(CallbackModule, self).v2_runner_on_ok(result)
         else:
-            self._gather(
-                result, "changed" if changed else "ok", C.COLOR_CHANGED if changed else C.COLOR_OK
-            )
+            self._gather(result, outcome, C.COLOR_OK if outcome == "ok" else C.COLOR_CHANGED)
 
     def v2_runner_on_skipped(self, result: TaskResult) -> None:
         """Show a skipped host, on a line with other skipped hosts."""
@@ -225,13 +223,13 @@ class CallbackModule(Default):
             self._gather(result, "skipping", C.COLOR_SKIP)
 
     def v2_runner_item_on_skipped(self, result: TaskResult) -> None:
-        """Show a skipped item with -v only."""
-        if self._display.verbosity:  # the line of the host shows the skip already
+        """Show a skipped item with -v and in the log only."""
+        if self._display.verbosity or self._view:  # the line of the host shows the skip already
             super(CallbackModule, self).v2_runner_item_on_skipped(result)
 
     def v2_playbook_on_include(self, included_file: IncludedFile) -> None:
-        """Show an included file with -v only."""
-        if self._display.verbosity:
+        """Show an included file with -v and in the log only."""
+        if self._display.verbosity or self._view:
             super(CallbackModule, self).v2_playbook_on_include(included_file)
 
     def v2_runner_on_failed(self, result: TaskResult, ignore_errors: bool = False) -> None:
@@ -264,7 +262,6 @@ class CallbackModule(Default):
         self._settle()
         if self._left:
             self._left.forget()
-        failed = selection.failed_hosts(stats) if selection and stats else []
         if self._view:
             self._view.end()
         shows_roles = self._view and self._view.shows_roles
@@ -279,9 +276,9 @@ class CallbackModule(Default):
             self._status = NOTHING  # a script must not take this run for a success
             self._show(selection.nothing_ran(options), C.COLOR_ERROR)
         elif self._view:
-            self._view.close(failed, (C.COLOR_OK, C.COLOR_ERROR))
+            self._view.close(selection.failed_hosts(stats), (C.COLOR_OK, C.COLOR_ERROR))
         if self._log:
-            self._log.close(failed=bool(failed or self._status))
+            self._log.close()
         if self._view:  # another playbook of the command line may follow
             self._display, self._view = self._view.display, None
         if self._status is not None:
@@ -317,9 +314,10 @@ class CallbackModule(Default):
     def _settle(self) -> None:
         """Show the pending outcomes of hosts and the pending line about the job."""
         for (outcome, color), hosts in self._hosts.items():
-            named = ", ".join("[%s]" % host for host in hosts[:NAMED])
+            named = ["%s: [%s]" % (outcome, hosts[0]), *("[%s]" % host for host in hosts[1:])]
+            self._display.display(", ".join(named), color=color, log_only=True)
             more = " and %d more" % (len(hosts) - NAMED) if len(hosts) > NAMED else ""
-            self._display.display("%s: %s%s" % (outcome, named, more), color=color)
+            self._display.display(", ".join(named[:NAMED]) + more, color=color, screen_only=True)
         self._hosts = {}
         if self._line:
             if rewritable(sys.stdout):
@@ -407,16 +405,19 @@ class CallbackModule(Default):
             self._print_task_banner(result._task)
         if self._view:
             self._view.pause()
+        self._line = live_line.line(self._answers)
+        due = time.time() - self._shown[1] >= (view.PERIOD if self._view else PERIOD)
+        if due:
+            self._shown = (self._line, time.time())
         if rewritable(sys.stdout):
+            if due:
+                self._display.display(self._line, log_only=True)
             columns = shutil.get_terminal_size().columns
             self._line = live_line.line(self._answers, columns - 1)
             sys.stdout.write("%s%s\033[K" % (back(self._drawn, columns), self._line))
             self._drawn = get_text_width(self._line)
-        else:
-            self._line = live_line.line(self._answers)
-            if time.time() - self._shown[1] >= (view.PERIOD if self._view else PERIOD):
-                self._shown = (self._line, time.time())
-                self._show(self._line)
+        elif due:
+            self._show(self._line)
         sys.stdout.flush()
         return True
 

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -195,6 +196,16 @@ class Project:
         options.setdefault("job_id", "job-%d" % (len(self.jobs()) + 1))
         result = self.run("train.yml", "-e", json.dumps(options), *arguments)
         return result, self.path / "runs" / options["job_id"]
+
+    def ansible_log(self):
+        """Return the text of the latest log with Ansible's output, without its times.
+
+        The log is that of the last playbook that has ended, if no other one runs.
+        """
+        found = [*self.path.glob("runs/*/ansible.log"), *self.path.glob(".state/*/*-*-*.log")]
+        latest = max(found, key=lambda path: path.stat().st_mtime)
+        assert latest.stat().st_mode & 0o777 == 0o600, latest
+        return re.sub(r"^[-0-9]{10} [:0-9]{8},\d{3} ", "", latest.read_text(), flags=re.MULTILINE)
 
     def jobs(self):
         """Return the names of the run folders."""

@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 import signal
+import time
 
 import pytest
 
 from tests.often import seldom
-from tests.playbooks.conftest import end
+from tests.playbooks.conftest import NET, end
 
 
 def verdict_of(result, run):
@@ -115,6 +117,47 @@ def test_every_worker_trains_its_share(project, tmp_path):
     assert [starts[index]["batches"] for index in range(4)] == [5, 5, 18, 18]
 
 
+def test_the_epoch_of_the_live_line_is_the_slowest_workers(project):
+    """Under dist_async worker 0 gets ahead of worker 1. The log has the time of each live line."""
+    slow = project.inventory(
+        "one_slow", nodes=2, **{NET + ".12": NET + ".12\n          slowdown: 8"}
+    )
+    options = {"kv": "dist_async", "num_epochs": 2000, "step_ms": 20, "job_id": "uneven"}
+    command = ("train.yml", "-v", "-i", slow, "-e", json.dumps(dict(options, lease=2)))
+    log = project.path / "runs" / "uneven" / "ansible.log"
+    jobs = project.path / ".state" / "local" / "jobs"
+    form = re.compile(r"^([-0-9]+ [:0-9]+),\d+ async  epoch (\d+)/", re.MULTILINE)
+
+    def epoch_of(worker, moment):
+        """Return the number of the epoch that a worker was in, 1 for the first."""
+        path = jobs / ("node%d" % (worker + 1)) / "uneven" / "events.jsonl"
+        text = path.read_text() if path.exists() else ""
+        events = [json.loads(line) for line in text.split("\n")[:-1]]
+        own = ("worker", worker)
+        of_worker = [one for one in events if (one.get("role"), one.get("index")) == own]
+        seen = [one["epoch"] for one in of_worker if "epoch" in one and one["time"] < moment]
+        return max(seen, default=0) + 1
+
+    def compared():
+        """Return [(epoch of a line, epochs of both workers then)] once worker 0 is far ahead.
+
+        A line may be some seconds old, in which worker 0 trains up to ten epochs.
+        """
+        text = log.read_text() if log.exists() else ""
+        found = []
+        for when, epoch in form.findall(text):
+            moment = time.mktime(time.strptime(when, "%Y-%m-%d %H:%M:%S")) + 1
+            found.append((int(epoch), epoch_of(0, moment), epoch_of(1, moment)))
+        return found if found and found[-1][1] > found[-1][2] + 30 else None
+
+    process = project.start(*command)
+    found = project.until(process, compared)
+    os.killpg(process.pid, signal.SIGINT)
+    project.finish(process)
+    assert all(line <= of_slow for line, _, of_slow in found), found
+    project.wait_for_nothing_left(leased=True)
+
+
 def start_a_long_job(project, kv, job, **options):
     """Start train.yml in the background and wait until every worker has trained some batches.
 
@@ -213,4 +256,7 @@ def test_after_control_c_the_lease_ends_everything(project):
     assert process.returncode != 0
     assert "LEFT      job interrupted, which still runs on its nodes" in output, output
     assert "attach    ansible-playbook train.yml -e attach=interrupted" in output, output
+    log = project.ansible_log()
+    assert "TASK [train_job : Wait for the results of the job's processes" in log, log
+    assert "User interrupted execution" in log and log.rstrip().endswith(output.splitlines()[-1])
     ended_by_lease(project, "interrupted")

@@ -47,5 +47,5 @@ def test_a_disk_that_is_full_at_the_start_is_named(project, tmp_path):
         assert not (folder / "full-at-start").exists(), "files of the job keep the disk full"
     named = "/jobs/node2/full-at-start: No space left on device: the disk is full, so make room"
     assert result.code == 2 and named in result.output, result.output
-    assert "fatal: [node2]" in result.output, result.output
+    assert "fatal: [node2]: FAILED!" in result.output, result.output
     project.wait_for_nothing_left()

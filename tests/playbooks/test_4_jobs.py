@@ -117,6 +117,8 @@ def test_jobs_beside_each_other(nodes):
         until(lambda module=module: module in " ".join(nodes.processes().values()))
     result, run = nodes.train(kv="dist_gsync", num_epochs=3, job_id="beside")
     assert result.code == 0 and json.loads((run / "verdict.json").read_text())["ok"], result.output
+    again = r"^planned again: port \d+ on node\d is in use by the job long$"
+    assert re.findall(again, result.output, re.MULTILINE), result.output
     listing = status(nodes)
     assert (
         listing["long"]["state"] == "running"
@@ -167,6 +169,11 @@ def stop_one_of_two(nodes):
         assert result.code == 0 and words in result.output, result.output
     listing = status(nodes)
     assert (listing["long"]["state"], listing["second"]["state"]) == ("stopped", "running")
+    result = nodes.run("train.yml", "-e", "attach=long")
+    assert result.code == 2, result.output
+    stopped = r"^STOPPED   job long \(dist_sync\) after [:\d]+: the job was stopped on request$"
+    assert re.findall(stopped, result.output, re.MULTILINE), result.output
+    assert "FAILED" not in result.output and "first  " not in result.output, result.output
     result = nodes.run("stop.yml")  # another job runs as well, perhaps of another user
     assert (
         result.code != 0
@@ -365,7 +372,7 @@ def test_a_job_that_one_node_cannot_start_runs_on_none(nodes):
     blocked.unlink()
     assert result.code != 0 and not run.exists(), result.output
     assert (
-        re.findall(r"fatal: \[(\w+)\]", result.output) == ["node3"]
+        re.findall(r"fatal: (.*): FAILED!", result.output) == ["[node3]"]
         and str(blocked) in result.output
     ), result.output
     nodes.wait_for_nothing_left()

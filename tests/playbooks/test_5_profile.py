@@ -70,7 +70,8 @@ def test_one_command_measures_groups_and_trains(unequal):
     again, _ = project.train(
         *arguments, job_id="planned", kv="dist_gsync", grouping="auto", plan_only=True
     )
-    assert again.code == 0 and "PLAY [Write the profile" not in again.output
+    log = project.ansible_log()
+    assert again.code == 0 and "PLAY RECAP" in log and "PLAY [Write the profile" not in log, log
     assert "auto-profile" in again.output and "in 3 groups" in again.output
 
     more = ("-e", json.dumps({"workers_per_host": 2}))

@@ -20,8 +20,7 @@ from mxcluster.ansible.left_job import PLANNERS
 
 NAME = "ansible.log"
 PREFLIGHT = "mxcluster_preflight"
-PROVISION = "provision"
-KEPT = 10  # maximum number of logs of one playbook in the state folder
+KEPT = 10  # maximum number of logs of one playbook in a folder
 
 
 class LogOnly:
@@ -50,22 +49,24 @@ class Log:
     """A file with the output of this ansible-playbook, which its owner alone can read.
 
     Each line is in the file at once, so the file is complete after Ctrl-C. The file begins in a
-    temporary folder, because the folder of the results is not known yet. The log of a job moves to
-    the run folder of the job when the job runs. The log of provision.yml, and that of a failed
-    playbook without a job, move to the state folder of the inventory. Others are removed.
+    temporary folder, moves to the state folder of the inventory when the preflight knows it, and to
+    the run folder of a job when the job runs. A run without a preflight, such as one with
+    --start-at-task, has its log in the folder of all states.
 
-    Args: `folder` of the temporary files; `playbook` the name of its file.
+    Args: `folder` of the temporary files; `playbook` the name of its file; `states` the folder of
+    the state folders.
     """
 
-    def __init__(self, folder: str, playbook: str) -> None:
-        self.path, self.placed = os.path.join(folder, "ansible-%s.log" % playbook), False
+    def __init__(self, folder: str, playbook: str, states: str) -> None:
+        self.path = os.path.join(folder, "ansible-%s.log" % playbook)
+        self._states, self._is_kept = states, False
         self._playbook = playbook.rpartition(".")[0]
-        self._run_dir = self._state_dir = ""  # absolute paths, "" if not known
+        self._run_dir = ""  # an absolute path, "" if not known
         self._handler = logging.StreamHandler(_opened(self.path))
         self._closed = False
         self._handler.setFormatter(logging.Formatter("%(asctime)s %(message)s"))
         if ansible_display.logger is None:
-            ansible_display.logger = logging.Logger("mxcluster", logging.INFO)
+            ansible_display.logger = logging.Logger("mxcluster", logging.DEBUG)  # -vvv is DEBUG
         ansible_display.logger.addHandler(self._handler)
 
     def learn(self, action: str, result: TaskResult) -> None:
@@ -74,49 +75,56 @@ class Log:
         Args: `action` the name of the plugin.
         """
         if action == PREFLIGHT and result.get("state_dir"):
-            self._state_dir = result["state_dir"]
-            if self._playbook == PROVISION and not self.placed:
-                self._keep()
+            self._keep(result["state_dir"])
         elif action in PLANNERS and result.get("run_dir"):
             self._run_dir = result["run_dir"]
 
     def move_to_job(self) -> None:
-        """Continue the log in the run folder of the job, which begins now."""
-        if self._run_dir and not self.placed:
+        """Continue the log in the run folder of the job, if there is one: verify.yml has none."""
+        path = os.path.join(self._run_dir, NAME)
+        if self.path != path and os.path.isdir(self._run_dir):
             with contextlib.suppress(OSError):
-                self._move(os.path.join(self._run_dir, NAME))
+                self._move(path)
+                self._is_kept = True
 
-    def close(self, failed: bool) -> None:
-        """End the log. Args: `failed` True if the run has failed, or was interrupted."""
+    def close(self) -> None:
+        """End the log."""
         if self._closed:
             return
         self._closed = True
-        if os.path.isdir(self._run_dir):
-            self.move_to_job()
-        if failed and not self.placed and self._state_dir:
-            self._keep()
+        self.move_to_job()
+        self._keep(self._states)
         ansible_display.logger.removeHandler(self._handler)
         self._handler.stream.close()
-        if not self.placed:
-            os.remove(self.path)
 
-    def _keep(self) -> None:
-        """Continue the log in the state folder, and remove the oldest logs of this playbook."""
-        name = "%s-%s.log" % (self._playbook, time.strftime("%Y%m%d-%H%M%S"))
-        form = re.compile(r"%s-\d{8}-\d{6}\.log" % re.escape(self._playbook))
+    def _keep(self, folder: str) -> None:
+        """Continue the log in `folder`, unless it has its place, and remove this playbook's oldest.
+
+        Two runs that begin in the same second have a log each.
+        """
+        if self._is_kept:
+            return
+        start = "%s-%s" % (self._playbook, time.strftime("%Y%m%d-%H%M%S"))
+        form = re.compile(r"%s-\d{8}-\d{6}(-\d+)?\.log" % re.escape(self._playbook))
         with contextlib.suppress(OSError):
-            self._move(os.path.join(self._state_dir, name))
-            logs = sorted(entry for entry in os.listdir(self._state_dir) if form.fullmatch(entry))
+            try:
+                self._move(os.path.join(folder, start + ".log"), os.O_EXCL)
+            except FileExistsError:
+                self._move(os.path.join(folder, "%s-%d.log" % (start, os.getpid())))
+            self._is_kept = True
+            logs = sorted(entry for entry in os.listdir(folder) if form.fullmatch(entry))
             for entry in logs[:-KEPT]:
-                os.remove(os.path.join(self._state_dir, entry))
+                os.remove(os.path.join(folder, entry))
 
-    def _move(self, path: str) -> None:
+    def _move(self, path: str, flags: int = 0) -> None:
         """Continue the log in the file `path`, after the lines that the file has already.
+
+        Args: `flags` for the opening of `path`, such as os.O_EXCL.
 
         Raises OSError if the file cannot be written. The log then goes on where it is.
         """
         os.makedirs(os.path.dirname(path), exist_ok=True)
-        stream = _opened(path)
+        stream = _opened(path, flags)
         with open(self.path, encoding="utf-8") as lines:
             shutil.copyfileobj(lines, stream)
         stream.flush()
@@ -124,12 +132,12 @@ class Log:
         self._handler.setStream(stream)
         old.close()
         os.remove(self.path)
-        self.path, self.placed = path, True
+        self.path = path
 
 
-def _opened(path: str) -> TextIO:
+def _opened(path: str, flags: int = 0) -> TextIO:
     """Open a log for its owner alone, at its end. Raises OSError if `path` is a link."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags |= os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags, 0o600)
     os.fchmod(descriptor, 0o600)
     return os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace")

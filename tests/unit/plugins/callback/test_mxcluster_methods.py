@@ -40,8 +40,13 @@ def job(plugin, monkeypatch):
     """Return a callback in a task of two hosts, with a function `poll` that passes a result."""
     monkeypatch.setattr(plugin, "time", Clock(1000.0))
     callback = plugin.CallbackModule()
-    shown = []
-    callback._display = SimpleNamespace(display=lambda text, **_: shown.append(text), verbosity=0)
+    shown, logged = [], []
+
+    def display(text, screen_only=False, log_only=False, **_):
+        shown.extend([] if log_only else [text])
+        logged.extend([] if screen_only else [text])
+
+    callback._display = SimpleNamespace(display=display, verbosity=0)
     monkeypatch.setattr(callback, "get_option", lambda name: False)
     task = SimpleNamespace(_uuid="1", action="mxcluster_node", tags=[])
     callback._last_task_banner = "1"
@@ -70,7 +75,9 @@ def job(plugin, monkeypatch):
         answer = {"status": status, "progress": progress}
         callback.v2_runner_retry(result_of(hosts[host], task, answer))
 
-    return SimpleNamespace(callback=callback, poll=poll, shown=shown, hosts=hosts, task=task)
+    return SimpleNamespace(
+        callback=callback, poll=poll, shown=shown, logged=logged, hosts=hosts, task=task
+    )
 
 
 def test_without_a_terminal_a_line_comes_every_five_seconds(job):
@@ -81,6 +88,25 @@ def test_without_a_terminal_a_line_comes_every_five_seconds(job):
     job.callback._settle()
     job.callback._settle()
     assert job.shown[2:] == ["epoch 1  step 125"], "the last line is always shown, and once"
+
+
+def test_on_a_terminal_the_log_has_a_line_every_five_seconds(job, plugin, monkeypatch):
+    monkeypatch.setattr(plugin, "rewritable", lambda stream: True)
+    for tenth in range(0, 130, 5):
+        for host in ("node1", "node2"):
+            job.poll(host, 1000 + tenth / 10, tenth)
+    assert job.logged == ["epoch 1  step 45", "epoch 1  step 95"] and not job.shown
+
+
+def test_the_log_names_all_hosts_and_the_terminal_eight(job):
+    for number in range(12):
+        host = SimpleNamespace(get_name=lambda number=number: "h%d" % number)
+        result = result_of(host, job.task, {})
+        job.callback.host_label = lambda result: result._host.get_name()
+        job.callback._gather(result, "ok", "green")
+    job.callback._settle()
+    assert job.shown == ["ok: %s and 4 more" % ", ".join("[h%d]" % number for number in range(8))]
+    assert job.logged == ["ok: " + ", ".join("[h%d]" % number for number in range(12))]
 
 
 def test_a_lost_host_does_not_delay_the_line(job):

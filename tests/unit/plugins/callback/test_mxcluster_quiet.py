@@ -7,7 +7,6 @@ import signal
 import stat
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -19,7 +18,7 @@ pytestmark = pytest.mark.slow
 PREFLIGHT = """#!/usr/bin/python
 import os
 from ansible.module_utils.basic import AnsibleModule
-module = AnsibleModule(dict())
+module = AnsibleModule(dict(), supports_check_mode=True)
 module.exit_json(state_dir=os.path.join(os.getcwd(), "state"))
 """
 
@@ -34,7 +33,14 @@ module.exit_json(run_dir=os.path.join(os.getcwd(), "runs", "j"), job="j", packed
 
 REPORT = compact.VERDICT.replace('{"ok": False}', '{"ok": True}').replace("FAILED ", "OK     ")
 
-TRAIN = """
+SECRET = """
+    - name: Use a secret
+      ansible.builtin.command: "echo swordfish"
+      no_log: true
+"""
+
+TRAIN = (
+    """
 - name: A job
   hosts: all
   gather_facts: false
@@ -49,15 +55,16 @@ TRAIN = """
     - name: Report the plan
       ansible.builtin.debug: {msg: "{{ planned.table }}"}
       run_once: true
-    - name: Use a secret
-      ansible.builtin.command: "echo swordfish"
-      no_log: true
+%s
     - name: Ignore a failure
       ansible.builtin.command: "false"
       ignore_errors: true # the output must not show this failure
     - name: Fail
       ansible.builtin.fail: {msg: "disk full: delete files"}
       when: fails | default(false) | bool
+    - name: Make the run folder
+      ansible.builtin.file: {path: "{{ planned.run_dir }}", state: directory, mode: "0755"}
+      run_once: true
     - name: Wait for the job
       mxcluster_node: {command: wait, host: "{{ inventory_hostname }}", seconds: "{{ seconds }}"}
       register: job
@@ -68,6 +75,8 @@ TRAIN = """
       mxcluster_report:
       run_once: true
 """
+    % SECRET
+)
 
 PROVISION = """
 - name: Check the nodes
@@ -114,6 +123,7 @@ def project(tmp_path):
         "ansible.cfg": compact.CONFIG % "plugins/callback",
         "train.yml": TRAIN,
         "provision.yml": PROVISION,
+        "status.yml": TRAIN.split("    - name: Plan the job")[0] + SECRET,
         "own.yml": "- hosts: all\n  tasks: [{ansible.builtin.command: 'true', name: Mine}]\n",
         "library/mxcluster_preflight.py": PREFLIGHT,
         "library/mxcluster_plan.py": PLAN,
@@ -163,7 +173,37 @@ def test_a_healthy_job_shows_plan_live_line_and_verdict(project):
     for part in ("TASK [Plan the job]", "changed: [", "...ignoring", "PLAY RECAP", "OK        job"):
         assert part in text, text
     assert "swordfish" not in text, "no_log"
-    assert not (project / "state").exists(), "the job has its log"
+    assert not list((project / "state").iterdir()), "the log has moved to the job"
+
+
+@pytest.mark.parametrize(
+    "playbook, options, place",
+    [
+        ("status.yml", [], "state"),
+        ("train.yml", ["--check", "-e", "seconds=0"], "state"),
+        ("status.yml", ["--start-at-task", "Use a secret"], ".state"),
+    ],
+)
+def test_every_run_has_a_log(project, playbook, options, place):
+    """A run without a preflight has its log in the folder of all states."""
+    output, _ = run(project, playbook, *options)
+    (log,) = (project / place).glob("*.log")
+    assert re.fullmatch(playbook[:-4] + r"-\d{8}-\d{6}\.log", log.name)
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    text = log.read_text()
+    for part in ("TASK [Use a secret]", "[node1]", "RECAP"):
+        assert part in text, text
+    assert "swordfish" not in text, "no_log"
+    assert ("TASK [" in output) == ("--check" in options), output
+
+
+def test_the_log_of_a_verbose_run_has_what_the_terminal_has(project):
+    output, _ = run(project, "status.yml", "-vvv")
+    (log,) = (project / "state").iterdir()
+    text = log.read_text()
+    executed = [line for line in output.splitlines() if " EXEC /bin/sh -c " in line]
+    assert executed and all(line in text for line in executed), text
+    assert "the output has been hidden" in text and "swordfish" not in text
 
 
 def test_a_failure_names_host_task_and_message_once_for_all_hosts(project):
@@ -223,8 +263,7 @@ def test_the_last_ten_logs_stay(project):
 def test_the_log_is_complete_after_ctrl_c(project):
     process = start(project, "train.yml", "-e", "seconds=60")
     log = project / "runs" / "j" / "ansible.log"
-    until(lambda: log.exists() and "TASK [Ignore a failure]" in log.read_text(), 120)
-    time.sleep(1)
+    until(lambda: log.exists() and "TASK [Wait for the job]" in log.read_text(), 300)
     os.killpg(process.pid, signal.SIGINT)
     output = process.communicate(timeout=120)[0]
     assert "LEFT      job j" in output, output
