@@ -165,6 +165,7 @@ class CallbackModule(Default):
         """Show no live line beside a question of the play."""
         if self._view:
             self._view.pause()
+            self._view.settle()
 
     def v2_runner_on_start(self, host: Host, task: Task) -> None:
         """Count `host` among the hosts of the live line.
@@ -175,9 +176,9 @@ class CallbackModule(Default):
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
             if self._view:
                 self._settle()
-                self._view.begin_task(
-                    selection.role_of(task), one_line(task.name), task.action in selection.TALKING
-                )
+                role, is_talking = selection.role_of(task), task.action in selection.TALKING
+                throttled = bool(task.throttle)
+                self._view.begin_task(role, one_line(task.name), is_talking, throttled)
         if self._view:
             self._view.begin_host(host.get_name())
         self._answers.setdefault(host.get_name(), None)

@@ -78,10 +78,12 @@ class Step(NamedTuple):
     """The role or play."""
     task: str
     """The name."""
-    done: int
-    """The number of hosts that have finished the task."""
-    total: int
+    hosts: int
     """The number of hosts that have begun the task."""
+    left: Sequence[str]
+    """The hosts that have not finished the task."""
+    throttled: bool
+    """True if more hosts may begin the task later."""
     transfer: Optional[Bytes]
     """The running download or copies."""
     seconds: float
@@ -93,10 +95,8 @@ def step(running: Step, columns: int) -> str:
 
     A terminal with few columns gets a part of the task's name, and no name of a role.
     """
-    end = ["%d of %s" % (running.done, several(running.total, "node"))] * (running.total > 1)
-    if running.transfer:
-        end.insert(0, transferred(running.transfer))
-    end.append(clock(running.seconds))
+    end = [transferred(running.transfer)] if running.transfer else []
+    end += [*progress(running), clock(running.seconds)]
     tail, task = "  " + "  ".join(end), printable(running.task)
     title = printable(running.title).ljust(ROLE) + " " if running.title else ""
     for start in (title + task, task):
@@ -105,6 +105,20 @@ def step(running: Step, columns: int) -> str:
     while len(task) > 1 and get_text_width(task + tail) > columns:
         task = task[:-2].rstrip() + "…"
     return task + tail
+
+
+def progress(running: Step) -> List[str]:
+    """Return how many hosts have finished a task, [] for one host.
+
+    Examples: ["1 of 4 nodes"], ["3 of 4 nodes, not node2"], ["2 nodes done, 8 at work"].
+    """
+    done = running.hosts - len(running.left)
+    if running.throttled:
+        return ["%s done, %d at work" % (several(done, "node"), len(running.left))]
+    if running.hosts < 2:
+        return []
+    late = ", not " + running.left[0] if done and len(running.left) == 1 else ""
+    return ["%d of %s%s" % (done, several(running.hosts, "node"), late)]
 
 
 def transferred(transfer: Bytes) -> str:

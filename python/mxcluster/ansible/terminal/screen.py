@@ -46,10 +46,11 @@ class Screen:
 
         @functools.wraps(shown)
         def after_the_live_line(*args: object, **options: object) -> None:
+            if os.getpid() != self._pid or options.get("log_only"):
+                shown(*args, **options)  # a fork sends the line to this process
+                return
             with display._lock:
-                # A fork sends its lines to this process, which then calls this function.
-                if os.getpid() == self._pid and not options.get("log_only"):
-                    self.clear()
+                self.clear()
                 shown(*args, **options)
 
         display.display = after_the_live_line

@@ -19,7 +19,7 @@ from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import text, whole
 
 NOTE = "download.json"  # the file with the noted download
-COPIERS = ("sftp", "scp")  # the programs that copy a file to a node
+COPIERS = {"sftp", "scp"}  # the programs that copy a file to a node
 SMALL = 1 << 20  # bytes of a file whose copy is not worth a count
 
 
@@ -113,7 +113,7 @@ def _descendants(pid: str) -> Iterator[str]:
 
 def _read_files(pid: str) -> Iterator[Bytes]:
     """Yield how far the process `pid` has read each of its large files, if it copies files."""
-    if _words("/proc/%s/comm" % pid)[:1] not in [[name] for name in COPIERS]:
+    if not COPIERS.intersection(_words("/proc/%s/comm" % pid)):
         return
     for path in glob.glob("/proc/%s/fd/*" % pid):
         with contextlib.suppress(OSError, ValueError, IndexError):  # the program has closed it

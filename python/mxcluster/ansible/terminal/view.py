@@ -37,6 +37,7 @@ class View:
         self._step: Optional[Tuple[str, float]] = None  # name and start of the running task
         self._hosts: Set[str] = set()  # hosts that have begun the task
         self._done: Set[str] = set()  # hosts that have finished the task
+        self._throttled = False  # whether not all hosts begin the task at once
         self._said: Dict[Tuple[str, ...], List[str]] = {}  # lines of a message -> hosts
         self._failures: Dict[lines.Failed, List[str]] = {}  # a failure -> hosts
         self._failed = self._began  # the time of the first failure in _failures
@@ -49,11 +50,12 @@ class View:
         """Remember whether the play checks the nodes. Args: `tags` of the play."""
         self._checks = "always" in tags
 
-    def begin_task(self, role: str, name: str, is_quiet: bool) -> None:
+    def begin_task(self, role: str, name: str, is_quiet: bool, throttled: bool) -> None:
         """Show a task from now on.
 
         Args: `role` of the task, "" without one; `name` of the task; `is_quiet` True for a task
-        that writes to the terminal itself, so the task has no live line.
+        that writes to the terminal itself, so the task has no live line; `throttled` True for a
+        task that not all hosts begin at once.
         """
         title = CHECKS if self._checks else role
         with self.display._lock:
@@ -63,7 +65,7 @@ class View:
                 self._role, self._role_began = title, time.monotonic()
             self._step = None if is_quiet else (name, time.monotonic())
             self._printed = time.monotonic()
-            self._hosts, self._done = set(), set()
+            self._hosts, self._done, self._throttled = set(), set(), throttled
 
     def begin_host(self, host: str) -> None:
         """Count `host` among the hosts of the task."""
@@ -170,7 +172,8 @@ class View:
         is_live = rewritable(sys.stdout)
         if is_live or now - self._printed >= PERIOD:
             self._printed = now
-            done, total, transfer = len(self._done), len(self._hosts), transfers.running()
-            step = lines.Step(self._role, name, done, total, transfer, now - began)
+            left, transfer = sorted(self._hosts - self._done), transfers.running()
+            total, throttled = len(self._hosts), self._throttled
+            step = lines.Step(self._role, name, total, left, throttled, transfer, now - began)
             line = lines.step(step, self.screen.columns - 1)
             (self.screen.draw if is_live else self.screen.say)(line)

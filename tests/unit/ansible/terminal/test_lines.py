@@ -51,14 +51,27 @@ def test_a_failure_is_shown_once_for_all_its_hosts():
     assert lines.failure(failed, ["n1", "n2"]) == "failed: [n1], [n2] (item=%s)\n  a\n    b"
 
 
-def step(columns, title="mxnet", total=4, transfer=None):
-    running = lines.Step(title, "Build the environment", 1, total, transfer, 94)
+def step(columns, title="mxnet", left="bcd", hosts=4, throttled=False, transfer=None):
+    running = lines.Step(title, "Build the environment", hosts, left, throttled, transfer, 94)
     return lines.step(running, columns)
 
 
 def test_the_live_line_of_a_task():
     assert step(80) == "mxnet            Build the environment  1 of 4 nodes  1:34"
-    assert step(80, title="", total=1) == "Build the environment  1:34"
+    assert step(80, title="", hosts=1, left="a") == "Build the environment  1:34"
+
+
+@pytest.mark.parametrize(
+    "hosts, left, throttled, expected",
+    [
+        (4, "abcd", False, "0 of 4 nodes"),
+        (4, "c", False, "3 of 4 nodes, not c"),
+        (4, "", False, "4 of 4 nodes"),
+        (10, "abcdefgh", True, "2 nodes done, 8 at work"),
+    ],
+)
+def test_the_live_line_counts_nodes(hosts, left, throttled, expected):
+    assert step(80, "", left, hosts, throttled) == ("Build the environment  %s  1:34" % expected)
 
 
 @pytest.mark.parametrize(

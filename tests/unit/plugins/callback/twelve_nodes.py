@@ -139,7 +139,7 @@ class OnTerminal:
         status = self.process.wait(timeout=300)
         self._reader.join()
         screen = compact.Screen(self.columns)
-        screen.write(re.sub(r"\x1b\[[0-9;]*m", "", self.output.replace("\r\n", "\n")))
+        screen.write(re.sub(r"\x1b\[(?:[0-9;]*m|\?\d+[hl])", "", self.output.replace("\r\n", "\n")))
         return [line.rstrip() for line in screen.lines], status
 
 
