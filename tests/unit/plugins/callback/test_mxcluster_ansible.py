@@ -123,10 +123,10 @@ def test_an_unreachable_host_is_named_with_its_task(project):
 def test_prompts_stay_on_the_terminal(project):
     """The first play leaves a live line. The prompts stay whole for several of its ticks."""
     terminal = twelve_nodes.OnTerminal(project, 80, playbook="status.yml")
-    until(lambda: "Look at the rack  0:0" in terminal.output, 120, lambda: terminal.output)
+    until(lambda: "Look at the rack  0:0" in terminal.output, 600, lambda: terminal.output)
     (project / "gate").write_text("")
     for prompt, answer in (("Which rack: ", "r7\n"), ("Go on:", "\n")):
-        until(lambda prompt=prompt: prompt in terminal.output, 120, lambda: terminal.output)
+        until(lambda prompt=prompt: prompt in terminal.output, 600, lambda: terminal.output)
         asked = time.monotonic()
         until(lambda asked=asked: time.monotonic() > asked + 2.5 * view.TICK)
         terminal.answer(answer)
@@ -172,7 +172,7 @@ def test_step_asks_before_each_task(project):
         project, 80, "--step", playbook="verify.yml", env={"ANSIBLE_ROLES_PATH": roles}
     )
     question = "Perform task: TASK: site : Tell of the rack (N)o/(y)es/(c)ontinue:"
-    until(lambda: question in terminal.output, 120, lambda: terminal.output)
+    until(lambda: question in terminal.output, 600, lambda: terminal.output)
     terminal.answer("c\n")
     lines, code = terminal.end()
     assert code == 0 and "TASK [site : Look at the rack]" in lines, lines

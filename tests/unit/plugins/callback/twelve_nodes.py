@@ -1,11 +1,13 @@
 """A provisioning of twelve nodes with fake roles, for tests of the terminal."""
 
+import fcntl
 import os
 import pty
 import re
 import shutil
 import subprocess
 import sys
+import termios
 import threading
 
 from tests.unit.plugins.callback import test_mxcluster as compact
@@ -105,7 +107,13 @@ def start(project, *arguments, playbook="provision.yml", env=None, **streams):
 def run(project, *arguments, **options):
     """Return (output, exit status) of a run into a pipe."""
     process = start(project, *arguments, stdout=subprocess.PIPE, text=True, **options)
-    return process.communicate(timeout=300)[0], process.returncode
+    return process.communicate(timeout=900)[0], process.returncode
+
+
+def control_the_terminal():
+    """Begin a session whose terminal is stdin, so that prompts and Ctrl-C work."""
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
 class OnTerminal:
@@ -115,9 +123,8 @@ class OnTerminal:
         self._master, slave = pty.openpty()
         compact.resize(slave, columns)
         self.columns, self.output = columns, ""
-        self.process = start(
-            project, *arguments, stdin=slave, stdout=slave, stderr=slave, **options
-        )
+        options.update(stdin=slave, stdout=slave, stderr=slave, preexec_fn=control_the_terminal)
+        self.process = start(project, *arguments, **options)
         os.close(slave)
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
@@ -136,7 +143,7 @@ class OnTerminal:
 
     def end(self):
         """Return (lines that the terminal shows at the end, exit status)."""
-        status = self.process.wait(timeout=300)
+        status = self.process.wait(timeout=900)
         self._reader.join()
         screen = compact.Screen(self.columns)
         screen.write(re.sub(r"\x1b\[(?:[0-9;]*m|\?\d+[hl])", "", self.output.replace("\r\n", "\n")))
