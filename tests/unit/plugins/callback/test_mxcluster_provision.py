@@ -102,8 +102,9 @@ def test_a_failure_names_hosts_task_message_and_what_to_do(project, columns, beg
     assert code == 2 and output.startswith(begin) and output.endswith(END % project), output
 
 
-def test_a_pipe_and_a_dumb_terminal_get_no_control_sequences(project):
-    run = twelve_nodes.OnTerminal(project, 80, env={"FULL": "1", "TERM": "dumb", "NO_COLOR": "1"})
+def test_a_dumb_terminal_gets_no_control_sequences(tmp_path):
+    project = twelve_nodes.written(tmp_path, 3)
+    run = twelve_nodes.OnTerminal(project, 80, env={"FULL": "1", "TERM": "dumb"})
     lines, _ = run.end()
     assert "  /opt has 40 MB free, and MXNet needs 900 MB: delete files there" in lines
     assert "\x1b" not in run.output and not re.search(r"\r(?!\n)", run.output)
@@ -135,7 +136,7 @@ def slow_server():
 
 def test_a_download_shows_its_bytes(tmp_path, slow_server):
     fetch = DOWNLOAD % slow_server.server_port
-    project = twelve_nodes.written(tmp_path, **{"roles/datasets/tasks/main.yml": fetch})
+    project = twelve_nodes.written(tmp_path, 2, **{"roles/datasets/tasks/main.yml": fetch})
     run = twelve_nodes.OnTerminal(project, 80)
     until(lambda: "of 10 MB" in run.output, 600, lambda: run.output)
     live = re.findall(r"datasets +Fetch CUDA  ([\d.]+) of 10 MB  \d:\d\d\x1b\[K", run.output)
@@ -148,7 +149,7 @@ def test_a_download_shows_its_bytes(tmp_path, slow_server):
 
 def test_ctrl_c_leaves_a_whole_terminal(tmp_path, slow_server):
     fetch = DOWNLOAD % slow_server.server_port
-    project = twelve_nodes.written(tmp_path, **{"roles/datasets/tasks/main.yml": fetch})
+    project = twelve_nodes.written(tmp_path, 2, **{"roles/datasets/tasks/main.yml": fetch})
     run = twelve_nodes.OnTerminal(project, 80)
     until(lambda: "of 10 MB" in run.output, 600, lambda: run.output)
     run.answer("\x03")

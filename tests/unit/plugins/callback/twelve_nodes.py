@@ -90,7 +90,8 @@ def written(folder, nodes=12, **files):
 def environment(**more):
     """Return the variables of an ansible-playbook without settings of the user."""
     names = [name for name in os.environ if not name.startswith("ANSIBLE_") and name != "COLUMNS"]
-    return dict({name: os.environ[name] for name in names}, TERM="xterm", LC_ALL="C.UTF-8", **more)
+    kept = {name: os.environ[name] for name in names}
+    return {**kept, "TERM": "xterm", "LC_ALL": "C.UTF-8", **more}
 
 
 def start(project, *arguments, playbook="provision.yml", env=None, **streams):
