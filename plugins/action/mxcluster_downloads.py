@@ -14,6 +14,7 @@ from ansible import constants as C
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
+from mxcluster.ansible.terminal import transfers
 from mxcluster.cluster import archives, extra_packages, wheels
 from mxcluster.errors import MxclusterError
 from mxcluster.file_io import replace, sha256
@@ -90,9 +91,9 @@ def fetch_archives(given: Archives, store: str, check: bool) -> Fetched:
     files = {one.name: one for one in given.files}
     missing = [name for name in files if not os.path.exists(os.path.join(store, name))]
     if files and not check:
-        with wheels.locked(store):
+        with wheels.locked(store), transfers.noted(store):
             for one in files.values():
-                archives.provide(store, one, sha256_once)
+                archives.provide(store, one, sha256_once, transfers.note)
     return Fetched(changed=bool(missing), fetched=missing)
 
 
@@ -124,7 +125,7 @@ def choose_packages(given: Packages, store: str, check: bool) -> Chosen:
     found = extra_packages.extended(environment, wanted, given.python, store, known_only=True)
     changed = found is None
     if changed and not check:
-        with wheels.locked(store):
+        with wheels.locked(store), transfers.noted(store):
             found = extra_packages.extended(environment, wanted, given.python, store)
     found = found or environment
     return Chosen(changed=changed, builds=found.builds, hashes=found.hashes)
@@ -135,7 +136,7 @@ def fetch_wheels(given: Wheels, store: str, check: bool) -> Packed:
     needs = [need for need in given.needs if need.requirements]
     if not needs or check:
         return Packed(changed=bool(needs), archives={})
-    with wheels.locked(store):
+    with wheels.locked(store), transfers.noted(store):
         found = wheels.archives(store, needs, os.path.abspath(given.folder))
     return Packed(changed=True, archives=found)
 

@@ -8,7 +8,6 @@ import os
 from typing import Mapping, Optional, Sequence
 
 from ansible.errors import AnsibleError
-from ansible.utils.display import Display
 from ansible.utils.unsafe_proxy import wrap_var
 
 from mxcluster.ansible import arguments, role_specs
@@ -17,7 +16,6 @@ from mxcluster.ansible.module_task import run_module
 from mxcluster.ansible.node_task import NodeTask
 from mxcluster.cluster import drift, driver, node_records
 from mxcluster.errors import BadInput
-from mxcluster.job.verdict_text import printable
 from mxcluster.model import protocol
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.node_requests import RecordRequest
@@ -27,8 +25,6 @@ from mxcluster.model.shapes import table
 # Variables with these prefixes affect only the current run.
 OTHERS = ("train_job_", "jobs_", "verify_", "preflight_", "drift_", "ssh_mesh_new_key")
 PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-
-display = Display()
 
 
 class Shared(Record, strict=True):
@@ -147,12 +143,10 @@ class ActionModule(NodeTask):
             if given.anyway
             else self._why(given, known, digests, task_vars)
         )
-        if why:
-            display.display("%s needs provisioning: %s" % (host, printable(why)))
-            if os.path.exists(path) and not self._task.check_mode:
-                # The state has no digests until provisioning succeeds. It keeps the old layout,
-                # because jobs with this layout may still start.
-                drift.remember(path, drift.State(layout=known.layout))
+        if why and os.path.exists(path) and not self._task.check_mode:
+            # The state has no digests until provisioning succeeds. It keeps the old layout,
+            # because jobs with this layout may still start.
+            drift.remember(path, drift.State(layout=known.layout))
         return dict(result, changed=False, why=wrap_var(why))
 
     @staticmethod

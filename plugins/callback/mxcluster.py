@@ -32,7 +32,6 @@ import os
 import shutil
 import sys
 import time
-import types
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from ansible import constants as C
@@ -47,7 +46,7 @@ try:
     from mxcluster.ansible.terminal import selection, view
     from mxcluster.ansible.terminal.lines import Failed
     from mxcluster.ansible.terminal.log import Log, LogOnly
-    from mxcluster.ansible.terminal.results import failure_lines, harmless, harmless_record
+    from mxcluster.ansible.terminal.results import failure_lines, make_harmless
     from mxcluster.ansible.terminal.screen import back, rewritable
     from mxcluster.ansible.terminal.selection import is_selected, selecting, tasks_of
     from mxcluster.job import live_line
@@ -55,7 +54,7 @@ try:
     from mxcluster.model.answers import JobState
 except ImportError:  # the preflight checks report the missing package before they contact a node
     attempts = left_job = live_line = printable = JobState = selection = None
-    harmless = harmless_record = failure_lines = lambda value: value
+    make_harmless = lambda *_: None  # noqa: E731
 
 # Ansible's classes. Ansible has no types, so each class is Any. Content is that of a TaskResult.
 AggregateStats = Host = IncludedFile = Play = Playbook = Task = TaskResult = Any
@@ -163,6 +162,12 @@ class CallbackModule(Default):
             self._view.begin_play(play.tags)
         super(CallbackModule, self).v2_playbook_on_play_start(play)
 
+    def v2_playbook_on_vars_prompt(self, *_: Any, **__: Any) -> None:
+        """Show no live line beside a question of the play."""
+        if self._view:
+            self._view.pause()
+            self._view.settle()
+
     def v2_runner_on_start(self, host: Host, task: Task) -> None:
         """Count `host` among the hosts of the live line.
 
@@ -172,9 +177,9 @@ class CallbackModule(Default):
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
             if self._view:
                 self._settle()
-                self._view.begin_task(
-                    selection.role_of(task), one_line(task.name), task.action in selection.TALKING
-                )
+                role, is_talking = selection.role_of(task), task.action in selection.TALKING
+                throttled = bool(task.throttle)
+                self._view.begin_task(role, one_line(task.name), is_talking, throttled)
         if self._view:
             self._view.begin_host(host.get_name())
         self._answers.setdefault(host.get_name(), None)
@@ -276,7 +281,8 @@ class CallbackModule(Default):
             self._status = NOTHING  # a script must not take this run for a success
             self._show(selection.nothing_ran(options), C.COLOR_ERROR)
         elif self._view:
-            self._view.close(selection.failed_hosts(stats), (C.COLOR_OK, C.COLOR_ERROR))
+            log = self._log.path if self._log.placed else ""
+            self._view.close(selection.failed_hosts(stats), log, (C.COLOR_OK, C.COLOR_ERROR))
         if self._log:
             self._log.close()
         if self._view:  # another playbook of the command line may follow
@@ -449,20 +455,7 @@ def of_harmless(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def shows(self: CallbackModule, result: TaskResult, *args: Any, **kwargs: Any) -> Any:
-        if self and self._view:
-            self._view.screen.clear()  # Ansible writes warnings itself
-        shown = dict(harmless(result._result))
-        result._result.clear()  # in place: from ansible-core 2.19 on `_result` cannot be replaced
-        result._result.update(shown)
-        # From 2.19 on, Ansible displays warnings and errors from this attribute, not from the
-        # result.
-        current = getattr(self, "_current_task_result", None)
-        if current is not None:
-            self._current_task_result = types.SimpleNamespace(
-                warnings=[harmless_record(warning) for warning in current.warnings],
-                deprecations=[harmless_record(warning) for warning in current.deprecations],
-                exception=harmless_record(current.exception),
-            )
+        make_harmless(result._result, self)
         return method(self, result, *args, **kwargs)
 
     return shows

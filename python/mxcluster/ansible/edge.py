@@ -4,6 +4,7 @@ from typing import Any
 
 AggregateStats = Any  # ansible.executor.stats.AggregateStats
 ArgumentSpec = Any  # of ansible.module_utils.common.arg_spec, {name: its spec}
+Callback = Any  # a plugin of the type callback
 CliArguments = Any  # ansible.context.CLIARGS
 Facts = Any  # the variable ansible_facts, {name: value}
 HostVars = Any  # ansible.vars.hostvars.HostVars

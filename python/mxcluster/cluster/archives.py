@@ -21,20 +21,28 @@ TRIES, PAUSE = 4, 2.0  # attempts for one file; seconds by which the pause grows
 TIMEOUT = 30.0  # seconds without a received byte
 DISK_ERRORS = FULL + (errno.EACCES, errno.EROFS)  # errors of the store's disk, not of the network
 CUT = (OSError, http.client.HTTPException)  # errors of a connection; urllib's errors are OSErrors
+# Gets the path of a download, and the bytes of the whole file, 0 if unknown.
+Begin = Callable[[str, int], None]
 
 
-def provide(store: str, file: File, sha256_of: Callable[[str], str] = sha256) -> str:
+def _no_count(path: str, total: int) -> None:
+    pass
+
+
+def provide(
+    store: str, file: File, sha256_of: Callable[[str], str] = sha256, begin: Begin = _no_count
+) -> str:
     """Return the path of `file` in the folder `store`. Fetch a missing file into the store.
 
     Args: `store` the path of the store (str); `sha256_of` a function that returns the SHA-256 of
-    the file at a path, in hexadecimal.
+    the file at a path, in hexadecimal; `begin` gets the path and the size of each download.
 
     Raises MxclusterError if the download fails or the sha256 differs.
     """
     path = os.path.join(store, file.name)
     if not os.path.exists(path):
         os.makedirs(store, exist_ok=True)
-        draft = fetch(file, store)
+        draft = fetch(file, store, begin)
         if file.sha256 and sha256(draft) != file.sha256:
             found = sha256(draft)
             os.unlink(draft)
@@ -51,7 +59,7 @@ def provide(store: str, file: File, sha256_of: Callable[[str], str] = sha256) ->
     return path
 
 
-def fetch(file: File, store: str) -> str:
+def fetch(file: File, store: str, begin: Begin = _no_count) -> str:
     """Fetch `file` into the folder `store`, or continue an earlier partial download.
 
     Returns the path of the download, which the caller checks and renames.
@@ -64,7 +72,7 @@ def fetch(file: File, store: str) -> str:
     for attempt in range(TRIES):
         time.sleep(PAUSE * attempt)
         try:
-            if fetch_once(file.url, draft):
+            if fetch_once(file.url, draft, begin):
                 return draft
             reason = None
         except urllib.error.HTTPError as error:
@@ -83,7 +91,7 @@ def fetch(file: File, store: str) -> str:
     )
 
 
-def fetch_once(url: str, draft: str) -> bool:
+def fetch_once(url: str, draft: str, begin: Begin = _no_count) -> bool:
     """Continue the download of `url` to `draft` on one connection.
 
     Returns True if `draft` is complete. Raises an error of CUT if the connection fails.
@@ -94,6 +102,7 @@ def fetch_once(url: str, draft: str) -> bool:
         if answer.status != 206:  # the server sends the file from its beginning
             begun = 0
         length = answer.headers.get("Content-Length")
+        begin(draft, begun + int(length) if length else 0)
         with open(draft, "r+b" if begun else "wb") as target:
             target.seek(begun)
             for block in iter(lambda: answer.read(BLOCK), b""):

@@ -59,7 +59,7 @@ class Log:
 
     def __init__(self, folder: str, playbook: str, states: str) -> None:
         self.path = os.path.join(folder, "ansible-%s.log" % playbook)
-        self._states, self._is_kept = states, False
+        self._states, self.placed = states, False
         self._playbook = playbook.rpartition(".")[0]
         self._run_dir = ""  # an absolute path, "" if not known
         self._handler = logging.StreamHandler(_opened(self.path))
@@ -85,7 +85,7 @@ class Log:
         if self.path != path and os.path.isdir(self._run_dir):
             with contextlib.suppress(OSError):
                 self._move(path)
-                self._is_kept = True
+                self.placed = True
 
     def close(self) -> None:
         """End the log."""
@@ -102,7 +102,7 @@ class Log:
 
         Two runs that begin in the same second have a log each.
         """
-        if self._is_kept:
+        if self.placed:
             return
         start = "%s-%s" % (self._playbook, time.strftime("%Y%m%d-%H%M%S"))
         form = re.compile(r"%s-\d{8}-\d{6}(-\d+)?\.log" % re.escape(self._playbook))
@@ -111,7 +111,7 @@ class Log:
                 self._move(os.path.join(folder, start + ".log"), os.O_EXCL)
             except FileExistsError:
                 self._move(os.path.join(folder, "%s-%d.log" % (start, os.getpid())))
-            self._is_kept = True
+            self.placed = True
             logs = sorted(entry for entry in os.listdir(folder) if form.fullmatch(entry))
             for entry in logs[:-KEPT]:
                 os.remove(os.path.join(folder, entry))

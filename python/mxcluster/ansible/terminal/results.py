@@ -1,9 +1,10 @@
 """Make text from the results of tasks, which may contain anything that a node has written."""
 
 import dataclasses
+import types
 from typing import List
 
-from mxcluster.ansible.edge import TaskResult
+from mxcluster.ansible.edge import Callback, TaskResult
 from mxcluster.job.verdict_text import printable
 
 TAIL = 20  # maximum number of lines of a failed command's output
@@ -37,6 +38,24 @@ def harmless_record(record: TaskResult) -> TaskResult:
     return dataclasses.replace(
         record, **{name: harmless_record(part) for name, part in parts.items()}
     )
+
+
+def make_harmless(result: TaskResult, callback: Callback) -> None:
+    """Remove terminal control sequences from a result, and from what Ansible displays of it.
+
+    Args: `result` the content of the result; `callback` that shows the result, or None.
+    """
+    shown = dict(harmless(result))
+    result.clear()  # in place: from ansible-core 2.19 on a TaskResult keeps its content
+    result.update(shown)
+    # From 2.19 on, Ansible displays warnings and errors from this attribute, not from the result.
+    current = getattr(callback, "_current_task_result", None)
+    if current is not None:
+        callback._current_task_result = types.SimpleNamespace(
+            warnings=[harmless_record(warning) for warning in current.warnings],
+            deprecations=[harmless_record(warning) for warning in current.deprecations],
+            exception=harmless_record(current.exception),
+        )
 
 
 def failure_lines(result: TaskResult) -> List[str]:

@@ -1,11 +1,15 @@
 """Write lines to the terminal or a pipe, and rewrite one live line in place on a terminal."""
 
+import contextlib
+import functools
 import os
 import shutil
 import sys
 from typing import Optional, TextIO
 
 from ansible.utils.display import Display, get_text_width
+
+WIDE = 160  # columns of a line into a pipe
 
 
 def rewritable(stream: TextIO) -> bool:
@@ -29,12 +33,37 @@ class Screen:
     Ansible holds this lock while it starts a worker process. So no worker inherits a stream in the
     middle of a line.
 
+    Ansible itself displays warnings and prompts at any time, also for a task in a fork. The screen
+    removes the live line before each of these lines.
+
     Args: `display` of Ansible.
     """
 
     def __init__(self, display: Display) -> None:
-        self._display = display
+        self._display, self._pid = display, os.getpid()
         self._drawn = 0  # columns of the live line, 0 without one
+        shown = display.display
+
+        @functools.wraps(shown)
+        def after_the_live_line(*args: object, **options: object) -> None:
+            if os.getpid() != self._pid or options.get("log_only"):
+                shown(*args, **options)  # a fork sends the line to this process
+                return
+            with display._lock:
+                self.clear()
+                shown(*args, **options)
+
+        display.display = after_the_live_line
+
+    @property
+    def columns(self) -> int:
+        """The width of the terminal, or WIDE without a terminal."""
+        return shutil.get_terminal_size((WIDE, 24)).columns
+
+    def close(self) -> None:
+        """Leave the display to Ansible."""
+        with contextlib.suppress(AttributeError):  # closed before
+            del self._display.display
 
     def say(self, text: str, color: Optional[str] = None, is_logged: bool = True) -> None:
         """Write a line that stays. Args: `is_logged` True for a line in Ansible's log, too."""
@@ -46,7 +75,7 @@ class Screen:
     def draw(self, text: str) -> None:
         """Replace the live line by `text`, cut at the width of the terminal."""
         with self._display._lock:
-            columns = shutil.get_terminal_size().columns
+            columns = self.columns
             while get_text_width(text) > columns - 1:
                 text = text[:-2] + "…"
             sys.stdout.write("%s%s\033[K" % (back(self._drawn, columns), text))
@@ -57,7 +86,7 @@ class Screen:
         """Remove the live line."""
         with self._display._lock:
             if self._drawn:
-                columns = shutil.get_terminal_size().columns
+                columns = self.columns
                 sys.stdout.write("%s\033[K" % back(self._drawn, columns))
                 sys.stdout.flush()
                 self._drawn = 0

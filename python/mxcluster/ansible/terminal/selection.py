@@ -12,7 +12,8 @@ ASKING = ("check", "diff", "step", "listtasks", "listtags", "listhosts", "syntax
 
 DEBUG = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
 # These plugins show the output of a child, or ask the user, so they have no live line.
-TALKING = ("mxcluster_restart", "mxcluster_sweep", "mxcluster_plan", "ansible.builtin.pause")
+PAUSE = ("pause", "ansible.builtin.pause", "ansible.legacy.pause")
+TALKING = ("mxcluster_restart", "mxcluster_sweep", "mxcluster_plan", *PAUSE)
 
 
 def is_quiet(arguments: CliArguments) -> bool:
