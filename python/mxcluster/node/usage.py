@@ -38,9 +38,12 @@ def cpu_seconds(pid: int) -> Optional[float]:
 
 
 def memory(pid: int) -> Optional[int]:
-    """Return the memory of a process in bytes (statm, field 2), None if it is not known."""
+    """Return the memory of a process in bytes (statm, field 2), None if it is not known.
+
+    The kernel tells 0 for a process that has ended and has not been reaped.
+    """
     fields = processes.read(pid, "statm").split()
-    return int(fields[1]) * _PAGE if len(fields) > 1 else None
+    return int(fields[1]) * _PAGE or None if len(fields) > 1 else None
 
 
 def threads(pid: int) -> Dict[int, float]:
