@@ -26,7 +26,9 @@ from mxcluster.node.usage import Used
 
 PERIOD = 1.0  # least seconds between two looks
 LONGEST = 60.0  # seconds between two looks of a long job
-LOOKS = 500  # a job has about so many looks in its first half, and in each doubling of its time
+# The wait is a part of the time so far. So events of the meter do not push the rarer events of a
+# script out of the end of events.jsonl, which a poll reads.
+LOOKS = 100
 SHARE = 0.004  # most of a core that the looks take, as a mean
 FAMILIES = 10  # looks between two searches for the children of the processes
 

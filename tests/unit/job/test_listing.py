@@ -131,11 +131,10 @@ def test_a_running_job_shows_what_it_uses_on_all_nodes():
     first = entry(
         "one",
         progress=dict(
-            of("worker-0", cpu=1.25, memory=2e9, gpu_memory=3 << 30), **of("server-0", cpu=0.5)
+            of("worker-0", cpu=1.25, memory=2 * 10**9, gpu_memory=3 << 30), **of("server-0", cpu=0.5)
         ),
         usage={"time": 1.0, "received": 2e6, "gpus": {"0": 0.5, "1": 0.7}},
     )
-    first["progress"]["worker-0"]["usage"]["memory"] = 2 * 10**9
     second = entry("one", host="b", progress=of("worker-1", cpu=1.0), usage={"time": 1.0})
     headings, row = cells(first, b=[second])
     assert headings[-5:] == ["CPU", "memory", "received", "GPU use", "GPU memory"]

@@ -7,6 +7,7 @@ part of the cluster is at its limit.
 from typing import Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from mxcluster.job.report import resources
+from mxcluster.lists import grouped
 from mxcluster.model.events import Batch, Epoch, Event, NodeUsage, Pushes
 from mxcluster.model.plan import WORKER, Plan, Process
 
@@ -117,6 +118,11 @@ def loads(plan: Plan, events: Sequence[Event]) -> Loads:
     hosts = {one.host for one in plan.processes if one.role == "server"}
     traffic = {host: _traffic(within.nodes.get(host, [])[1:]) for host in sorted(hosts)}
     names = {one.index: one.name for one in plan.of_role(WORKER)}
+    waited = grouped(
+        (one.index, one.data_wait)
+        for one in events
+        if isinstance(one, Batch) and one.role == WORKER and one.data_wait is not None
+    )
 
     def load(process: Process) -> Load:
         own = within.processes.get(process.name, [])[1:]
@@ -124,11 +130,7 @@ def loads(plan: Plan, events: Sequence[Event]) -> Loads:
             busy = _gpu_use(within.nodes.get(process.host, [])[1:], process.gpus)
         else:
             busy = resources.mean(own, lambda one: one.busy) if len(own) >= LEAST else None
-        waits = [
-            one.data_wait
-            for one in events
-            if isinstance(one, Batch) and (one.role, one.index) == (process.role, process.index)
-        ]
+        waits = waited.get(process.index, []) if process.role == WORKER else []
         data_wait = _mean(waits) if len(waits) >= LEAST else None
         return Load(process.name, process.host, busy, data_wait)
 
