@@ -72,7 +72,7 @@ def between(first: Reading, last: Reading) -> Usage:
     memory = [size for size in sizes if size is not None]
     return Usage(
         cpu=round(_cpu(first, last) / seconds, 4),
-        busy=round(min(1.0, max(0.0, *busy, 0.0) / seconds), 4) if busy else None,
+        busy=round(min(1.0, max(0.0, max(busy)) / seconds), 4) if busy else None,
         memory=sum(memory) if memory else None,
     )
 
