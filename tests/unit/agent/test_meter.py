@@ -18,6 +18,7 @@ from mxcluster.model.status import Part, Status
 from mxcluster.model.usage_request import UsageRequest
 from mxcluster.node import processes
 from mxcluster.node.usage import Used
+from tests import waiting
 from tests.unit.agent.jobs import PACKAGE
 from tests.unit.node.test_nvml import GIB, built
 
@@ -87,10 +88,12 @@ def of(job, kind, name=None):
 
 def until(ready, process):
     """Wait until `ready()` is true while the meter `process` runs."""
-    deadline = time.monotonic() + 120
-    while not ready():
-        assert process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.05)
+
+    def is_ready():
+        assert process.poll() is None, "the meter has ended"
+        return ready()
+
+    waiting.until(is_ready, 120)
 
 
 def test_the_meter_measures_each_process_and_its_children(job, begin):

@@ -125,17 +125,18 @@ def cells(*given, **more):
 
 
 def test_a_running_job_shows_what_it_uses_on_all_nodes():
-    def of(name, **figures):
-        return {name: {"usage": dict(figures, event="usage", time=1.0)}}
+    def of(**figures):
+        return {"usage": dict(figures, event="usage", time=1.0)}
 
     first = entry(
         "one",
-        progress=dict(
-            of("worker-0", cpu=1.25, memory=2 * 10**9, gpu_memory=3 << 30), **of("server-0", cpu=0.5)
-        ),
+        progress={
+            "worker-0": of(cpu=1.25, memory=2 * 10**9, gpu_memory=3 << 30),
+            "server-0": of(cpu=0.5),
+        },
         usage={"time": 1.0, "received": 2e6, "gpus": {"0": 0.5, "1": 0.7}},
     )
-    second = entry("one", host="b", progress=of("worker-1", cpu=1.0), usage={"time": 1.0})
+    second = entry("one", host="b", progress={"worker-1": of(cpu=1.0)}, usage={"time": 1.0})
     headings, row = cells(first, b=[second])
     assert headings[-5:] == ["CPU", "memory", "received", "GPU use", "GPU memory"]
     assert row[-5:] == ["2.8 cores", "2.0 GB", "2.0 MB/s", "60 %", "3.2 GB"]
