@@ -237,7 +237,7 @@ def test_the_resources_have_a_panel_and_figures():
     assert len(names) == len(set(names)) == len(plan.processes) + len(plan.nodes)
     assert figures.figures[0].lines[0].y == [0.5] * 3
     text = Page(page.render(data, plan, verdict, figures, {})).text
-    assert "The training waits for the CPU of <server-0> ." in text
+    assert "The training waits for the CPU of <server-0>." in text
     assert "server-0 node1 0.50 cores 50 % 1.00 GB" in text and "GPU memory" not in text
     # The means are over time: of 0.4, 0.8 and 1.6 % for 1, 1 and 2 seconds.
     assert "node1 2.0 MB/s 3.0 MB/s 1250.0 MB/s 1.10 %" in text, text
