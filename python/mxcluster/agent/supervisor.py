@@ -334,7 +334,7 @@ class Supervisor:
         roots = [self.me] + self.runtime.roots()
         spare = [self.me] + [one.identity for one in self.helpers]
         left = processes.end_groups(roots, GRACE, spare=spare, each_pass=self.reap)
-        for one in self.helpers:
+        for one in reversed(self.helpers):  # the reader has work left, and the meter has none
             one.finish()
         for name in self.runtime.clean():
             note("the container %s was left, and is removed" % name)
