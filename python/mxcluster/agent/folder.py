@@ -17,7 +17,7 @@ from mxcluster.agent.log_files import LOG_LINES, piece, readable
 from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.file_io import read_json
 from mxcluster.model import shapes
-from mxcluster.model.events import Event, Latest, Metric, Start
+from mxcluster.model.events import Event, Latest, Metric, NodeUsage, Start
 from mxcluster.model.plan import SERVER, NodePlan, Plan
 from mxcluster.model.plan import Process as PlannedProcess
 from mxcluster.model.protocol import Prepare
@@ -407,6 +407,11 @@ class JobFolder:
             elif event.KIND in Latest.FIELDS:
                 found[name] = latest.replaced(**{event.KIND: events.after(latest, event)})
         return found
+
+    def usage(self) -> Optional[NodeUsage]:
+        """Return the latest figures of this node in the last 256 KB of events.jsonl, or None."""
+        latest = _events(piece(self.file(events.FILE), EVENTS_TAIL))
+        return next((one for one in reversed(latest) if isinstance(one, NodeUsage)), None)
 
     def last_sign_of_life(self) -> float:
         """Return the time of the last write by the agent or a process (unix seconds).

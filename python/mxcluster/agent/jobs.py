@@ -71,7 +71,8 @@ def summary(folder: JobFolder) -> Optional[JobEntry]:
             status=known,
         )
         if found.is_running:
-            return found.replaced(progress=commands.with_progress(folder, known).progress)
+            progress = commands.with_progress(folder, known).progress
+            return found.replaced(progress=progress, usage=folder.usage())
         return found
     except MxclusterError as error:
         return found.replaced(state="broken", why=str(error), status=None)

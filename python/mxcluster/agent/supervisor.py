@@ -10,7 +10,7 @@ import traceback
 from typing import Callable, Dict, List, Optional, cast
 
 from mxcluster import events, exit_codes
-from mxcluster.agent import engine_file, runtimes, script_lines, stuck_processes
+from mxcluster.agent import engine_file, helper, runtimes, stuck_processes
 from mxcluster.agent.folder import LEASE, JobFolder
 from mxcluster.agent.kept_files import Keeper, Mark, mark
 from mxcluster.agent.lease import Lease
@@ -60,7 +60,7 @@ class Supervisor:
         self.runtime = runtimes.of_plan(folder.path, plan, self.me)
         self.children: Dict[int, str] = {}  # pid of a child -> name of the process
         self.observer = Observer(folder.path, plan)
-        self.reader: Optional[script_lines.Reader] = None
+        self.helpers: List[helper.Helper] = []
         self.mute: Dict[str, float] = {}  # peer -> monotonic time of the first missing answer
         self.looked = 0.0
         self.kills = Kills()
@@ -124,10 +124,11 @@ class Supervisor:
         for process in self.plan.processes:
             if not self.status.first_failure:
                 self.start(process)
-        try:
-            self.reader = script_lines.start(self.folder, self.plan, self.in_child)
-        except (OSError, subprocess.SubprocessError) as error:
-            note("the lines of the workers are not read: %s" % error)
+        for start in helper.STARTS:
+            try:
+                self.helpers += start(self.folder, self.plan, self.in_child)
+            except (OSError, subprocess.SubprocessError) as error:
+                note("%s does not start, and its figures are missing: %s" % (start.__name__, error))
 
     def start(self, process: PlannedProcess) -> None:
         """Start one process. If the start fails, record the process as failed.
@@ -331,10 +332,10 @@ class Supervisor:
         self.save()  # the controller sees the cause now, before all processes have ended
         self.ending = True
         roots = [self.me] + self.runtime.roots()
-        spare = [self.me] + ([self.reader.identity] if self.reader else [])
+        spare = [self.me] + [one.identity for one in self.helpers]
         left = processes.end_groups(roots, GRACE, spare=spare, each_pass=self.reap)
-        if self.reader:
-            self.reader.finish()
+        for one in reversed(self.helpers):  # the reader has work left, and the meter has none
+            one.finish()
         for name in self.runtime.clean():
             note("the container %s was left, and is removed" % name)
         self.reap()

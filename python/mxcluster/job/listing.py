@@ -14,12 +14,22 @@ from mxcluster.job.verdict import first_failure
 from mxcluster.lists import aligned, grouped
 from mxcluster.model import shapes
 from mxcluster.model.answers import JobEntry, JobList, JobState
-from mxcluster.model.listing import Held, ListedJob
+from mxcluster.model.listing import Held, JobUse, ListedJob
 from mxcluster.model.plan import Plan
 
 JobLists = Mapping[str, Optional[JobList]]  # {host: its job list, None without a list}
 
 HEADINGS = ("job", "state", "started", "kv", "nodes", "ports", "GPUs")
+# The columns of what running jobs use: heading, field of JobUse, form and factor of its value. The
+# table has them if a meter has figures, those of GPUs for jobs with GPUs.
+USES = (
+    ("CPU", "cpu", "%.1f cores", 1.0),
+    ("memory", "memory", "%.1f GB", 1e-9),
+    ("received", "received", "%.1f MB/s", 1e-6),
+    ("GPU use", "gpus", "%.0f %%", 100.0),
+    ("GPU memory", "gpu_memory", "%.1f GB", 1e-9),
+)
+NOT_MEASURED = "not measured"
 STATES = {"lease": "lease ran out"}  # {state: text in the table}, if the state's name is unclear
 # A job has the first of these states that a node has.
 _ORDER = "running failed peer lease shutdown stopped engine broken prepared".split()
@@ -88,7 +98,32 @@ def _job(
         holds={host: Held(ports=entry.ports, gpus=entry.gpus) for host, entry in running.items()},
         progress=progress,
         first_failure=failure,
+        use=_use(list(running.values())),
     )
+
+
+def _use(entries: Sequence[JobEntry]) -> Optional[JobUse]:
+    """Return what a job uses, from the summaries of the nodes where it runs. None without figures.
+
+    A sum has the known figures.
+    """
+    nodes = [entry.usage for entry in entries if entry.usage]
+    used = [latest.usage for entry in entries for latest in entry.progress.values() if latest.usage]
+    if not nodes and not used:
+        return None
+    gpus = [use for node in nodes for use in node.gpus.values()]
+    return JobUse(
+        cpu=_sum(one.cpu for one in used),
+        memory=_sum(one.memory for one in used),
+        gpu_memory=_sum(one.gpu_memory for one in used),
+        received=_sum(node.received for node in nodes),
+        gpus=sum(gpus) / len(gpus) if gpus else None,
+    )
+
+
+def _sum(values: Iterable[Optional[float]]) -> Optional[float]:
+    known = [value for value in values if value is not None]
+    return float(sum(known)) if known else None
 
 
 def _state(entry: Optional[JobEntry], answer: Optional[JobList]) -> str:
@@ -197,7 +232,10 @@ def table(jobs: Sequence[ListedJob], now: Optional[float] = None) -> List[str]:
     """
     if not jobs:
         return ["no job has run on these nodes"]
-    lines = aligned([HEADINGS] + [_row(job, now) for job in jobs])
+    columns = [column for column in USES if any(_shown(job, column[1]) for job in jobs)]
+    headings = (*HEADINGS, *(column[0] for column in columns))
+    rows = [(*_row(job, now), *(_cell(job, *column[1:]) for column in columns)) for job in jobs]
+    lines = aligned([headings, *rows])
     result = lines[:1]
     for job, text in zip(jobs, lines[1:]):
         result += [text] + ["    " + note for note in _notes(job)]
@@ -221,6 +259,21 @@ def _row(job: ListedJob, now: Optional[float]) -> Tuple[str, ...]:
         "-" if not ports else "%d-%d" % (ports[0], ports[-1]) if len(ports) > 1 else str(ports[0]),
         some_hosts(gpus) or "-",
     )
+
+
+def _shown(job: ListedJob, name: str) -> bool:
+    """Return True if the job has a cell for the field `name` of JobUse."""
+    return job.use is not None and (
+        "gpu" not in name or any(one.gpus for one in job.holds.values())
+    )
+
+
+def _cell(job: ListedJob, name: str, form: str, factor: float) -> str:
+    """Return the cell for the field `name` of JobUse, with its form and factor."""
+    if not job.use or not _shown(job, name):
+        return "-"
+    value = vars(job.use)[name]
+    return NOT_MEASURED if value is None else form % (factor * value)
 
 
 def _notes(job: ListedJob) -> List[str]:

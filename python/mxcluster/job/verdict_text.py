@@ -50,6 +50,8 @@ def text(verdict: Verdict, run_dir: str) -> List[str]:
     last = ["warning   %s" % printable(warning) for warning in verdict.warnings]
     if verdict.figures and verdict.ok:
         last.append("figures   %s" % verdict.figures)
+    if verdict.bottleneck:
+        last.append("limit     %s" % verdict.bottleneck)
     if verdict.files:
         where = os.path.join(run_dir, "nodes", "*", OWN_FOLDERS)
         last.append("files     %d files of the program, in %s" % (verdict.files, where))

@@ -12,7 +12,7 @@ from mxcluster.model import names
 from mxcluster.model.check_answer import Checked
 from mxcluster.model.checkpoint import Offer
 from mxcluster.model.engine import MpiEngine
-from mxcluster.model.events import Latest
+from mxcluster.model.events import Latest, NodeUsage
 from mxcluster.model.node_record import NodeFacts
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.run_record import Hardware
@@ -230,6 +230,8 @@ class JobEntry(Record, nulls=True):
     status: Optional[Status] = field(optional(record(Status)), default=None)
     progress: Mapping[str, Latest] = field(_progress, default={})
     """{process: its latest events}, for a running job only."""
+    usage: Optional[NodeUsage] = field(optional(record(NodeUsage)), default=None)
+    """The latest figures of the node, for a running job only."""
 
     @property
     def is_running(self) -> bool:

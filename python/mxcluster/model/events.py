@@ -30,6 +30,9 @@ _MOST = 1e100  # sums of such figures stay finite
 _figure = real(-_MOST, _MOST)
 _number = optional(_figure)
 _count = optional(whole())
+_bytes = optional(whole(0, 2**60))
+_part = optional(real(0, 1))
+_rate = optional(real(0, 1e15))
 _figures = each(_figure, 10000)
 _counts = table(matching(r"[0-9]{1,6}", "a number"), whole(), 100000)
 
@@ -107,6 +110,8 @@ class Batch(Event, kind="batch"):
     samples_per_s: Optional[float] = field(_number, default=None)
     done: Optional[float] = field(_number, default=None)
     """The trained part of the training, 0 to 1."""
+    data_wait: Optional[float] = field(_part, default=None)
+    """The part of the time since the event before in which the worker waited for samples."""
 
 
 class Epoch(Event, kind="epoch"):
@@ -220,6 +225,35 @@ class Pushes(Event, kind="pushes"):
     """The number of pushes so far."""
     per_s: float = field(_figure)
     """The pushes per second since the event before."""
+
+
+class Usage(PlannedEvent, kind="usage"):
+    """What a process and its children use, by the meter of its node. None is "not measured"."""
+
+    cpu: Optional[float] = field(optional(real(0, 1e6)), default=None)
+    """The used cores since the event before."""
+    busy: Optional[float] = field(_part, default=None)
+    """The part of the time in which the busiest thread ran, or waited for a core."""
+    memory: Optional[int] = field(_bytes, default=None)
+    """The bytes in memory."""
+    gpu_memory: Optional[int] = field(_bytes, default=None)
+    """The bytes on all GPUs of the process."""
+
+
+class NodeUsage(Event, kind="node_usage"):
+    """What a node uses for a job, by the meter of the node. None is "not measured"."""
+
+    own: Optional[float] = field(optional(real(0, 1e6)), default=None)
+    """The cores that the agent, the meter and the reader of lines use."""
+    received: Optional[float] = field(_rate, default=None)
+    """The bytes per second at the interface of the training. The next field is the same."""
+    sent: Optional[float] = field(_rate, default=None)
+    link: Optional[float] = field(_rate, default=None)
+    """The speed of this interface in bytes per second, in each direction."""
+    gpus: Mapping[str, float] = field(
+        table(matching(r"[0-9]{1,4}", "the number of a GPU"), real(0, 1), 1024), default={}
+    )
+    """{number of a GPU of the job: the part of the last moments in which it computed}."""
 
 
 class StoreWaits(Event, kind="kv"):
@@ -339,3 +373,4 @@ class Latest(Record):
     pushes: Optional[Pushes] = field(_valid(Pushes), default=None)
     metrics: Sequence[Metric] = field(_metrics, default=[])
     """The latest event of each metric with a name, for TensorBoard."""
+    usage: Optional[Usage] = field(_valid(Usage), default=None)

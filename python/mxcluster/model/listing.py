@@ -5,7 +5,18 @@ from typing import Mapping, Optional, Sequence
 from mxcluster.model import names
 from mxcluster.model.failures import Failure
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import each, flag, matching, number, optional, real, table, whole, words
+from mxcluster.model.shapes import (
+    LARGEST,
+    each,
+    flag,
+    matching,
+    number,
+    optional,
+    real,
+    table,
+    whole,
+    words,
+)
 from mxcluster.model.verdict import MOST
 
 _state = matching(r"[a-z][a-z ]{0,39}", "the state of a job or node")
@@ -19,6 +30,20 @@ class Held(Record):
     """{port: the process that holds it}."""
     gpus: Sequence[int] = field(each(whole()))
     """The numbers of the GPUs."""
+
+
+class JobUse(Record, nulls=True):
+    """What a running job uses now on all its nodes. None is not measured."""
+
+    cpu: Optional[float] = field(optional(real(0, LARGEST)), default=None)
+    """The cores of all processes."""
+    memory: Optional[float] = field(optional(real(0, LARGEST)), default=None)
+    """The bytes of all processes. The next field is for GPUs."""
+    gpu_memory: Optional[float] = field(optional(real(0, LARGEST)), default=None)
+    received: Optional[float] = field(optional(real(0, LARGEST)), default=None)
+    """The bytes per second that the interfaces of the training receive."""
+    gpus: Optional[float] = field(optional(real(0, 1)), default=None)
+    """The mean use of the job's GPUs, 0 to 1."""
 
 
 class ListedJob(Record):
@@ -50,6 +75,8 @@ class ListedJob(Record):
     progress: Optional[str] = field(optional(words))
     """The live line of a running job."""
     first_failure: Optional[Failure] = field(optional(record(Failure)))
+    use: Optional[JobUse] = field(optional(record(JobUse)), default=None)
+    """None for a job that does not run, or whose meters have no figure yet."""
 
 
 class InterruptedJob(Record):

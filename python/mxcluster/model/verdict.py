@@ -49,6 +49,8 @@ class Verdict(Record):
     warnings: Sequence[str] = field(_lines, default=[])
     figures: Optional[str] = field(optional(words), default=None)
     """The sources of the figures of a script, in words; None for a program of mxcluster."""
+    bottleneck: Optional[str] = field(optional(words), default=None)
+    """The part of the cluster that the training waits for, in words; None if none stands out."""
     files: int = field(whole(), default=0)
     """The number of fetched files of the user's script."""
     nodes: Mapping[str, str] = field(table(names.host, _state, MOST))

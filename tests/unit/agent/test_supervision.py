@@ -325,9 +325,14 @@ def test_the_last_lines_of_a_script_are_read_before_the_end_of_the_job(job):
 
 
 def test_a_reader_of_lines_that_was_killed_does_not_end_the_job(job):
-    job.start(SPEED + "; sleep 1", options={"script": "mine.py"})
-    readers = job.until(lambda: processes.with_variable("MXCLUSTER_JOB_DIR", job.path))
-    assert processes.send(readers[0], signal.SIGKILL)
+    job.start("until [ -e go ]; do sleep 0.1; done", options={"script": "mine.py"})
+
+    def readers():
+        found = processes.with_variable("MXCLUSTER_JOB_DIR", job.path)
+        return [one for one in found if b"line_reader" in processes.read(one.pid, "cmdline")]
+
+    assert processes.send(job.until(readers)[0], signal.SIGKILL)
+    open(job.folder.file("go"), "w").close()
     assert job.end()["reason"] == "done"
 
 

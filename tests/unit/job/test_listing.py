@@ -1,6 +1,7 @@
 """The list of a cluster's jobs, from the answers of its nodes."""
 
 import json
+import re
 
 import pytest
 
@@ -115,6 +116,43 @@ def test_the_list_shows_ports_gpus_and_progress():
     assert "missing: b" in text[-1]
     assert listing.table([]) == ["no job has run on these nodes"]
     assert json.loads(job_messages.as_json([found], ["c"], {}))["not_asked"] == ["c"]
+
+
+def cells(*given, **more):
+    """Return the (headings, first row) of the table of these jobs, as lists of cells."""
+    text = listing.table(listing.merge(answers(*given, **more), now=1060.0), now=1060.0)
+    return [re.split(r"  +", line.strip()) for line in text[:2]]
+
+
+def test_a_running_job_shows_what_it_uses_on_all_nodes():
+    def of(**figures):
+        return {"usage": dict(figures, event="usage", time=1.0)}
+
+    first = entry(
+        "one",
+        progress={
+            "worker-0": of(cpu=1.25, memory=2 * 10**9, gpu_memory=3 << 30),
+            "server-0": of(cpu=0.5),
+        },
+        usage={"time": 1.0, "received": 2e6, "gpus": {"0": 0.5, "1": 0.7}},
+    )
+    second = entry("one", host="b", progress={"worker-1": of(cpu=1.0)}, usage={"time": 1.0})
+    headings, row = cells(first, b=[second])
+    assert headings[-5:] == ["CPU", "memory", "received", "GPU use", "GPU memory"]
+    assert row[-5:] == ["2.8 cores", "2.0 GB", "2.0 MB/s", "60 %", "3.2 GB"]
+    # A job without figures has dashes beside a job with figures.
+    ended = entry("two", "ended", reason="done")
+    text = listing.table(listing.merge(answers(first, ended), now=1060.0), now=1060.0)
+    assert [line.split()[-5:] for line in text if line.startswith("two")] == [["-"] * 5]
+
+
+def test_a_figure_that_the_kernel_does_not_tell_is_not_measured():
+    known = entry("one", gpus=[], usage={"time": 1.0, "own": 0.01})
+    headings, row = cells(known, b=None)
+    assert headings[-3:] == ["CPU", "memory", "received"], "the job has no GPU"
+    assert row[-3:] == ["not measured"] * 3
+    headings, row = cells(entry("one"), b=None)
+    assert headings[-1] == "GPUs", "no meter has a figure yet"
 
 
 def test_a_failure_is_shown_without_control_characters():

@@ -60,6 +60,12 @@ WRONG = {
         "epoch": NOT_WHOLE,
         "loss": ["1", True, [], {}, float("nan"), float("inf"), 1e308],
     },
+    "usage": {
+        "cpu": ["1", True, -0.1, 1e7, float("nan")],
+        "busy": [1.1, -0.1, "1"],
+        "memory": [*NOT_WHOLE, 2**61],
+        "gpu_memory": [*NOT_WHOLE, 2**61],
+    },
     "start": {"samples_in_share": NOT_WHOLE, "repeated": NOT_WHOLE},
     "kv": {"waited_s": ["1", True, [], float("nan")]},
     "gsync": {
@@ -79,6 +85,23 @@ def test_a_wrong_field_is_named(kind, field):
     for value in WRONG[kind][field]:
         with pytest.raises(Wrong, match="^%s" % re.escape(field)):
             Event.decode(dict(event, **{field: value}))
+
+
+@pytest.mark.parametrize(
+    "field, value",
+    [
+        ("own", -1.0),
+        ("received", "1"),
+        ("sent", 1e16),
+        ("link", True),
+        ("gpus", {"0": 1.5}),
+        ("gpus", {"../0": 0.5}),
+        ("gpus", [0.5]),
+    ],
+)
+def test_a_wrong_figure_of_a_node_is_named(field, value):
+    with pytest.raises(Wrong, match="^%s" % field):
+        Event.decode({"event": "node_usage", "time": 1, "host": "node1", field: value})
 
 
 @pytest.mark.parametrize("content", [[1], "text", 3, None, {}, {"event": "end"}, {"time": 1}])

@@ -19,6 +19,7 @@ from mxcluster.job import verdict as verdicts
 from mxcluster.job.plan import paces
 from mxcluster.job.report import (
     archive,
+    bottleneck,
     checkpoint_arrivals,
     ended_record,
     files,
@@ -87,6 +88,7 @@ def assemble(
         files=sum(files.own_files(run_dir, host) for host in plan.nodes),
         engine=engine,
     )
+    verdict = verdict.replaced(bottleneck=bottleneck.find(plan, events))
     if verdict.ok and plan.options.measures_cluster:
         found_profile = profiles.complete(profile.measured(plan, events))
         files.write_json(os.path.join(run_dir, profile.FILE), found_profile)
@@ -184,5 +186,6 @@ def write(run_dir: str, cache_dir: Optional[str] = None) -> List[str]:
     exports.write_tensorboard(os.path.join(run_dir, exports.TENSORBOARD), data)
     beside = [name for name in page.FILES if os.path.exists(os.path.join(run_dir, name))]
     logs, record = files.logs(run_dir, plan), files.read_record(run_dir)
-    replace(html, page.render(data, plan, verdict, shown, logs, record, beside))
+    drawn_all = job_figures.with_resources(shown, data, plan, verdict)
+    replace(html, page.render(data, plan, verdict, drawn_all, logs, record, beside))
     return [html, picture] if drawn else [html]

@@ -2,14 +2,16 @@
 
 from typing import Dict, List, Mapping, Optional, Sequence
 
-from mxcluster.job.report import curves, series
+from mxcluster.job.report import curves, resources, series
 from mxcluster.job.report.figures import Bar, Bars, Figures, Line, Lines, Member, kept
 from mxcluster.job.report.profile_panels import names_of
 from mxcluster.job.report.series import AXES, Curve, Run
 from mxcluster.job.report.style import COLOURS
-from mxcluster.model.plan import Plan
+from mxcluster.model.plan import WORKER, Plan
 from mxcluster.model.profile import Profile
 from mxcluster.model.verdict import Verdict
+
+RESOURCE_LINES = 4  # a point of a resource takes the place of a fourth of a point of a curve
 
 
 def of_job(data: Run, plan: Plan, verdict: Verdict) -> Figures:
@@ -31,6 +33,46 @@ def of_job(data: Run, plan: Plan, verdict: Verdict) -> Figures:
         moment = failure.time - (data.begin or 0.0)
         found = [one._replace(moment=moment, moment_name=failure.name) for one in found]
     return Figures(members, [*found, *_of_y(data, plan, looks), *of_profile(data.profile)])
+
+
+def with_resources(shown: Figures, data: Run, plan: Plan, verdict: Verdict) -> Figures:
+    """Return the figures of a job and those of its resources, with a member for each line.
+
+    Args: `shown` from of_job(), whose members stay; see `of_job` for the others.
+    """
+    labels = {one.name: "%s, %s" % (one.name, one.host) for one in plan.processes}
+    labels.update(
+        {
+            one.name: series.label(plan, one.index)
+            for one in plan.of_role(WORKER)
+            if one.index is not None
+        }
+    )
+    members, places = list(shown.members), {one.name: row for row, one in enumerate(shown.members)}
+    begin, found = data.begin or 0.0, []
+    figures = resources.curves(data.resources, plan, begin)
+    for figure in figures:
+        lines = []
+        for name, points in figure.lines.items():
+            label = labels.get(name, name)
+            if label not in places:
+                places[label] = len(members)
+                colour = COLOURS[len(members) % len(COLOURS)]
+                members.append(Member(label, colour, (3, 3) if name in labels else (9, 3)))
+            chosen = [
+                points[row]
+                for row in kept(len(points), RESOURCE_LINES * len(figures) * len(figure.lines))
+            ]
+            x = {AXES[0]: [time for time, _ in chosen]}
+            lines.append(Line(places[label], x, [value for _, value in chosen]))
+        found.append(
+            Lines("%s (%s)" % (figure.title, figure.unit), [AXES[0]], "", lines, zero=True)
+        )
+    failure = verdict.first_failure
+    if failure and failure.time is not None:
+        moment = failure.time - begin
+        found = [one._replace(moment=moment, moment_name=failure.name) for one in found]
+    return Figures(members, [*shown.figures, *found])
 
 
 def _curve(curve: Curve, data: Run, places: Mapping[int, int], figures: int) -> Lines:

@@ -8,7 +8,7 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optiona
 
 from mxcluster.exit_codes import describe
 from mxcluster.job import read_knobs
-from mxcluster.job.report import figures, series, what_ran_panel
+from mxcluster.job.report import figures, resources, series, what_ran_panel
 from mxcluster.job.report.figures import Figures
 from mxcluster.job.report.series import Histogram, Run, group_label, several_groups
 from mxcluster.job.verdict_text import clock, figure, hints, printable, sentence
@@ -95,8 +95,8 @@ def render(
     """Return the text of report.html.
 
     Args: `data` from series.collect(), with the start of the job; `plan` and `verdict` of the job;
-    `drawn` from job_figures.of_job(); `logs` {process name: [last line of the log, ...]}; `record`
-    of what ran; `beside` the files and folders for the footer.
+    `drawn` from job_figures.with_resources(); `logs` {process name: [last line of the log, ...]};
+    `record` of what ran; `beside` the files and folders for the footer.
     """
     failure = verdict.first_failure
     rows = [_row(process, data, plan, verdict) for process in plan.processes]
@@ -134,6 +134,9 @@ def render(
             for name in ("gpus", "samples", "speed", "waited")
             if any(getattr(row, name) for row in rows)
         },
+        bottleneck=verdict.bottleneck and printable(verdict.bottleneck),
+        used=resources.process_rows(data.resources, plan) if data.resources else [],
+        nodes_used=resources.node_rows(data.resources, plan) if data.resources else [],
         y=y_table(data, plan),
         dropped=any(histogram.dropped for histogram in data.histograms.values()),
         sizes=sizes_table(data, plan),

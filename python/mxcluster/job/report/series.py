@@ -18,6 +18,8 @@ from typing import (
 )
 
 from mxcluster.job import script_figures
+from mxcluster.job.report import resources
+from mxcluster.job.report.resources import Resources
 from mxcluster.model.events import (
     MOST_METRICS,
     Balance,
@@ -26,11 +28,13 @@ from mxcluster.model.events import (
     Epoch,
     Event,
     Metric,
+    NodeUsage,
     Note,
     Pushes,
     Start,
     StoreWaits,
     Updates,
+    Usage,
 )
 from mxcluster.model.plan import WORKER, Plan
 from mxcluster.model.profile import Profile
@@ -181,6 +185,7 @@ class Run(NamedTuple):
     profile: Optional[Profile] = None
     curves: Sequence[Curve] = CURVES
     speeds: Mapping[int, float] = {}  # {worker: samples per second}, from its events of batches
+    resources: Resources = Resources({}, {})
 
 
 def collect(plan: Plan, events: Sequence[Event]) -> Run:
@@ -188,7 +193,9 @@ def collect(plan: Plan, events: Sequence[Event]) -> Run:
 
     The function smooths some series, and thins them to about MOST_POINTS points.
     """
-    begin = min([event.time for event in events], default=None)
+    # The meters begin before the processes tell anything. Their first figures are left out.
+    told = [event for event in events if not isinstance(event, (Usage, NodeUsage))]
+    begin = min([event.time for event in told or events], default=None)
     workers = {
         process.index: Worker() for process in plan.of_role(WORKER) if process.index is not None
     }
@@ -209,6 +216,7 @@ def collect(plan: Plan, events: Sequence[Event]) -> Run:
         notes=[event for event in events if isinstance(event, Note)],
         curves=_curves(events),
         speeds=script_figures.speeds(plan, events),
+        resources=resources.collect(plan, events),
     )
 
 

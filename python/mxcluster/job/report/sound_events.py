@@ -7,7 +7,7 @@ The training user may run any program on a node, so an event may have any conten
 from typing import Callable, Dict, List, Optional
 
 from mxcluster.lists import several
-from mxcluster.model.events import Event, PlannedEvent, Updates
+from mxcluster.model.events import Event, NodeUsage, PlannedEvent, Updates
 from mxcluster.model.plan import Plan
 
 
@@ -34,6 +34,7 @@ def own_events(plan: Plan, host: Optional[str] = None) -> Callable[[Event], bool
         return (
             is_of
             and (event.host is None or event.host in plan.nodes)
+            and not (isinstance(event, NodeUsage) and host not in (None, event.host))
             and not (isinstance(event, Updates) and event.group >= groups)
         )
 

@@ -5,7 +5,7 @@ import tarfile
 
 from mxcluster.job import report
 from mxcluster.job.report import curves, sound_events
-from mxcluster.model.events import Event
+from mxcluster.model.events import Event, NodeUsage
 from tests.unit.job.report import fake_run
 
 TIME = fake_run.BEGIN + 60  # after all other events
@@ -68,6 +68,15 @@ def test_a_damaged_event_does_not_end_the_drawing(tmp_path, cache_dir, monkeypat
     report.write(str(tmp_path / "run"), cache_dir)
     page = (tmp_path / "run" / "report.html").read_text()
     assert "events.jsonl: the report leaves out %d damaged events" % len(HOSTILE) in page
+
+
+def test_a_node_tells_no_figures_of_another_node():
+    plan = fake_run.make_plan()
+    for host, is_own in (("node1", True), ("node2", False), (None, False)):
+        event = NodeUsage(time=TIME, host=host, received=1e9)
+        assert sound_events.own_events(plan, "node1")(event) is is_own
+    for host, is_known in (("node2", True), ("elsewhere", False)):
+        assert sound_events.own_events(plan)(NodeUsage(time=TIME, host=host)) is is_known
 
 
 def test_events_of_a_script_are_kept():

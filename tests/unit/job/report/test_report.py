@@ -19,7 +19,18 @@ from mxcluster.job.report import figures as report_figures
 from mxcluster.job.report.figures import Figures, Line, Lines, Member
 from mxcluster.model import plan as plans
 from mxcluster.model.answers import Lost, NodeResult
-from mxcluster.model.events import Balance, Batch, End, Epoch, Event, Note, Start, Updates
+from mxcluster.model.events import (
+    Balance,
+    Batch,
+    End,
+    Epoch,
+    Event,
+    NodeUsage,
+    Note,
+    Start,
+    Updates,
+    Usage,
+)
 from mxcluster.model.plan import Plan
 from mxcluster.model.run_record import Clone, Code, Controller, NodeOfRun, RunRecord
 from tests.unit.job.report import fake_run
@@ -197,6 +208,81 @@ def page_of(plan, events):
     return Page(source).text
 
 
+def used(plan, busy=0.5, **node):
+    """Return events of the meters of `plan`, all processes of which use half a core."""
+    found = [
+        Usage(time=t, role=p.role, index=p.index, cpu=0.5, busy=busy, memory=10**9 + int(t))
+        for p in plan.processes
+        for t in (1.0, 2.0, 4.0)
+    ]
+    return found + [
+        NodeUsage(time=t, host=host, own=0.004 * t, **node)
+        for host in plan.nodes
+        for t in (1.0, 2.0, 4.0)
+    ]
+
+
+def test_the_resources_have_a_panel_and_figures():
+    plan = fake_run.make_plan()
+    verdict = fake_run.verdict(bottleneck="the CPU of <server-0>")
+    data = series.collect(plan, used(plan, received=2e6, sent=3e6, link=1.25e9))
+    curves_of = job_figures.of_job(data, plan, verdict)
+    figures = job_figures.with_resources(curves_of, data, plan, verdict)
+    assert [one.title for one in figures.figures] == [
+        "CPU (cores)",
+        "Memory (GB)",
+        "Network, received (MB/s)",
+        "Network, sent (MB/s)",
+    ]
+    names = [one.name for one in figures.members]
+    assert len(names) == len(set(names)) == len(plan.processes) + len(plan.nodes)
+    assert figures.figures[0].lines[0].y == [0.5] * 3
+    text = Page(page.render(data, plan, verdict, figures, {})).text
+    assert "The training waits for the CPU of <server-0>." in text
+    assert "server-0 node1 0.50 cores 50 % 1.00 GB" in text and "GPU memory" not in text
+    # The means are over time: of 0.4, 0.8 and 1.6 % for 1, 1 and 2 seconds.
+    assert "node1 2.0 MB/s 3.0 MB/s 1250.0 MB/s 1.10 %" in text, text
+
+
+def test_figures_of_workers_and_of_resources_share_their_members():
+    plan = fake_run.make_plan()
+    events = [*used(plan), Batch(time=1.0, role="worker", index=2, loss=1.0)]
+    data, verdict = series.collect(plan, events), fake_run.verdict()
+    figures = job_figures.with_resources(
+        job_figures.of_job(data, plan, verdict), data, plan, verdict
+    )
+    names = [one.name for one in figures.members]
+    assert names[0].startswith("worker-2") and len(names) == len(set(names))
+    assert 0 in [line.member for line in figures.figures[1].lines], "the worker has one switch"
+
+
+def test_what_no_meter_knows_is_not_measured_and_not_0():
+    plan = fake_run.make_plan()
+    plan = plan.replaced(
+        processes=[
+            one.replaced(gpus=[0]) if one.name == "worker-0" else one for one in plan.processes
+        ]
+    )
+    events = [
+        Usage(time=1.0, role="server", index=0, cpu=0.5),
+        Usage(time=1.0, role="worker", index=99, cpu=0.5),  # not of the plan
+        NodeUsage(time=1.0, host="elsewhere", received=1.0),
+    ]
+    text = page_of(plan, events)
+    assert "server-0 node1 0.50 cores not measured not measured" in text
+    assert "worker-0 node1 not measured not measured not measured not measured" in text
+    assert "node1 not measured not measured not measured 0: not measured not measured" in text
+    assert "elsewhere" not in text and "Resources" not in page_of(plan, [])
+
+
+def test_the_time_of_the_curves_begins_with_the_processes_own_events():
+    plan = fake_run.make_plan()
+    data = series.collect(plan, [*used(plan), Batch(time=2.0, role="worker", index=0, loss=1.0)])
+    assert data.begin == 2.0 and data.workers[0].points["loss"] == [(0.0, 1.0)]
+    figures = job_figures.with_resources(NO_FIGURES, data, plan, fake_run.verdict())
+    assert figures.figures[0].lines[0].x == {"seconds": [0.0, 2.0]}
+
+
 def test_dropped_updates_have_a_column():
     plan, applied = fake_run.make_plan(), Updates(role="server", index=0, group=0, y={"1": 3})
     assert "Dropped" not in page_of(plan, [applied])
@@ -237,9 +323,28 @@ def test_a_job_of_many_workers_has_a_page_below_2_mb():
         for index in range(plan.workers)
         for n in range(200)
     ]
+    events += [
+        Usage(
+            time=1.0 + n / 3,
+            role=p.role,
+            index=p.index,
+            cpu=1 / (n + 3),
+            busy=0.5,
+            memory=10**9 + n,
+        )
+        for p in plan.processes
+        for n in range(600)
+    ]
+    events += [
+        NodeUsage(time=1.0 + n / 3, host=host, received=1e6 / (n + 3), sent=1e6 / (n + 7))
+        for host in plan.nodes
+        for n in range(600)
+    ]
     verdict, data = fake_run.verdict(), series.collect(plan, events)
-    source = page.render(data, plan, verdict, job_figures.of_job(data, plan, verdict), {})
-    assert len(source) < 2 << 20
+    figures = job_figures.of_job(data, plan, verdict)
+    figures = job_figures.with_resources(figures, data, plan, verdict)
+    source = page.render(data, plan, verdict, figures, {})
+    assert len(source) < 2 << 20, len(source)
 
 
 def test_a_page_lists_the_knobs_that_the_job_could_read():

@@ -2,7 +2,7 @@
 
 import platform
 import time
-from typing import Callable, List, Optional, Sequence
+from typing import Callable, Iterable, Iterator, List, Optional, Sequence, TypeVar
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from mxcluster.model.events import Event, Machine, Measured, Waits
 from mxcluster.node import gpus as node_gpus
 from mxcluster.node.hardware import CPUINFO, cpu
 from mxcluster.node.mxnet_types import Module, NDArray
+
+B = TypeVar("B")
 
 
 class Meter(object):
@@ -48,11 +50,25 @@ class Meter(object):
         self._seconds: List[float] = []
         self._last = self._since = 0.0
         self._trained = self._waited = 0.0
+        self.data_waited = 0.0  # seconds in which the worker waited for samples
 
     @property
     def is_complete(self) -> bool:
         """True after the last batch that the meter measures. False if `measured` is 0."""
         return bool(self._measured) and self._batches >= self._warm_up + self._measured
+
+    def timed(self, read: Iterable[B]) -> Iterator[B]:
+        """Yield the batches of `read`, and count the time until each of them in `data_waited`."""
+        waiting = iter(read)
+        while True:
+            began = self._clock()
+            try:
+                batch = next(waiting)
+            except StopIteration:
+                return
+            finally:
+                self.data_waited += self._clock() - began
+            yield batch
 
     def begin(self) -> None:
         """Start the clock of an epoch. The meter skips the time since the last batch."""

@@ -307,10 +307,10 @@ class Training:
             return self.train.read(order[number], self.side, np.random.RandomState(seed + [number]))
 
         began = reported = time.monotonic()
-        reported_samples = self.samples
+        reported_samples, reported_wait = self.samples, self.meter.data_waited
         self.meter.begin()
         for number, (images, labels) in enumerate(
-            batches.ahead(read, range(share.batches), READERS)
+            self.meter.timed(batches.ahead(read, range(share.batches), READERS))
         ):
             self.meter.wait_for_weights()
             batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
@@ -333,15 +333,21 @@ class Training:
             now = time.monotonic()
             is_last = number + 1 == share.batches or self.meter.is_complete
             if is_last or now - reported >= REPORT_SECONDS:
-                speed = (self.samples - reported_samples) / max(now - reported, 1e-9)
-                self._report(epoch, number, labels, speed)
+                seconds = max(now - reported, 1e-9)
+                waited = min(1.0, (self.meter.data_waited - reported_wait) / seconds)
+                self._report(
+                    *(epoch, number, labels, (self.samples - reported_samples) / seconds, waited)
+                )
                 reported, reported_samples = now, self.samples
+                reported_wait = self.meter.data_waited
             if self.meter.is_complete:
                 break
         mx.nd.waitall()
         return time.monotonic() - began
 
-    def _report(self, epoch: int, number: int, labels: np.ndarray, speed: float) -> None:
+    def _report(
+        self, epoch: int, number: int, labels: np.ndarray, speed: float, data_wait: float
+    ) -> None:
         """Write the event `batch`, with the loss and accuracy of this batch alone.
 
         An evaluation of all batches would take too much time.
@@ -351,6 +357,7 @@ class Training:
             number: the number of the batch in the epoch, from 0.
             labels: the labels of the batch, array (batch_size,).
             speed: samples per second.
+            data_wait: the part of the time in which the worker waited for samples, 0 to 1.
         """
         chances = self.module.get_outputs()[0].asnumpy()
         loss = float(
@@ -369,6 +376,7 @@ class Training:
                 train_accuracy=accuracy,
                 samples_per_s=speed,
                 done=self.steps / self.steps_in_all,
+                data_wait=round(data_wait, 4),
             )
         )
         say(

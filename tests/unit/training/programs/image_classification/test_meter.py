@@ -108,3 +108,17 @@ def test_the_name_and_cores_of_the_cpu(tmp_path, text, wanted):
     if text is not None:
         path.write_text(text)
     assert meter.cpu(str(path)) == wanted
+
+
+def test_a_worker_waits_for_its_samples():
+    world = World()
+
+    def read():
+        for seconds in (7.0, 0.5, 0.0):
+            world.now += seconds
+            yield seconds
+
+    found = meter.Meter(world.module(), clock=world.clock)
+    for _ in found.timed(read()):
+        world.train(found, 1)
+    assert found.data_waited == 7.5, "the training of a batch is no wait"
