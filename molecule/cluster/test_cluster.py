@@ -107,7 +107,9 @@ def test_a_key_is_good_only_from_its_own_node(cluster):
 
 @pytest.mark.parametrize("kv", KVS)
 def test_the_schemes_train(cluster, kv):
-    job = cluster.train(kv=kv, num_epochs=20)
+    # Under dist_ssync the order of the pushes decides: a machine with a load of 40 reached 0.925
+    # after 20 epochs.
+    job = cluster.train(kv=kv, num_epochs=40)
     assert job.result.code == 0 and job.verdict["ok"], job.result.output
     assert job.verdict["accuracy"] >= 0.95, job.verdict
 

@@ -185,7 +185,7 @@ def test_a_script_that_fails_is_named_with_its_last_words(pair, tmp_path):
     """The last lines of the log are shown, without control sequences from the log or an event."""
     (tmp_path / "broken.py").write_text(
         "import mxnet as mx\nfrom mxcluster import events\nkv = mx.kv.create('dist_sync')\n"
-        "evil = '\\x1b]0;owned\\x07\\x1b[2J\\x9b3A\\u202eout of luck\\rhere'\n"
+        "evil = 'gone\\r\\x1b]0;owned\\x07\\x1b[2J\\x9b3A\\u202eout of luck'\n"
         "events.from_env().write('batch', epoch=evil, step=1, samples=evil, loss=evil, text=evil)\n"
         "raise SystemExit(evil)\n"
     )
