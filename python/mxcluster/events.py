@@ -229,7 +229,7 @@ def with_metric(latest: Latest, event: Metric) -> Latest:
 
     Only the first MOST_METRICS names count, as in the report.
     """
-    found = {one.name: one for one in latest.metrics}
+    found = {one.name: one for one in latest.metrics or ()}
     if (
         event.name
         and event.value is not None

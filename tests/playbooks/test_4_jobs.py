@@ -32,7 +32,7 @@ def detach(project, job, *arguments, **options):
         "STARTED   job %s" % job in result.output
         and "train.yml -e attach=%s" % job in result.output
     ), result.output
-    assert not (run / "verdict.json").exists()
+    assert not (run / "verdict.json").exists(), "it has only what ran"
     return result
 
 

@@ -371,6 +371,6 @@ class Latest(Record):
     epoch: Optional[Epoch] = field(_valid(Epoch), default=None)
     end: Optional[End] = field(_valid(End), default=None)
     pushes: Optional[Pushes] = field(_valid(Pushes), default=None)
-    metrics: Sequence[Metric] = field(_metrics, default=[])
+    metrics: Optional[Sequence[Metric]] = field(_metrics, default=None)
     """The latest event of each metric with a name, for TensorBoard."""
     usage: Optional[Usage] = field(_valid(Usage), default=None)

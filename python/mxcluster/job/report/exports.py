@@ -71,7 +71,7 @@ class LiveCurves:
             for curve in (*CURVES, PUSHES):
                 if isinstance(event, curve.kinds):
                     self._add(curve, event, getattr(event, curve.field))
-        for metric in latest.metrics:
+        for metric in latest.metrics or ():
             self._add(of_metric(str(metric.name)), metric, metric.value)
 
     def _add(self, curve: Curve, event: Event, value: Optional[float]) -> None:

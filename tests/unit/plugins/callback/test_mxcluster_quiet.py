@@ -25,7 +25,7 @@ module.exit_json(state_dir=os.path.join(os.getcwd(), "state"))
 PLAN = """#!/usr/bin/python
 import os
 from ansible.module_utils.basic import AnsibleModule
-module = AnsibleModule(dict())
+module = AnsibleModule(dict(), supports_check_mode=True)
 module.exit_json(run_dir=os.path.join(os.getcwd(), "runs", "j"), job="j", packed_plan="x",
                  options=dict(lease=9.0, detach=False),
                  table=["job j", "", "role    host", "worker  node0"])
@@ -265,7 +265,7 @@ def test_the_log_is_complete_after_ctrl_c(project):
     log = project / "runs" / "j" / "ansible.log"
     until(lambda: log.exists() and "TASK [Wait for the job]" in log.read_text(), 300)
     os.killpg(process.pid, signal.SIGINT)
-    output = process.communicate(timeout=120)[0]
+    output = process.communicate(timeout=300)[0]
     assert "LEFT      job j" in output, output
     assert "TASK [Ignore a failure]" in log.read_text() and "LEFT      job j" in log.read_text()
 
