@@ -3,6 +3,7 @@
 import gc
 import pathlib
 import shutil
+import signal
 import tempfile
 
 import hypothesis
@@ -16,6 +17,11 @@ from tests import machine
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, database=None)
 hypothesis.settings.register_profile("random", deadline=None, database=None, max_examples=1000)
 hypothesis.settings.load_profile("same")
+
+# A shell starts a program in the background with SIGINT ignored, and all its children inherit this:
+# a Ctrl-C of a test would end none of them.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The tests read the project's YAML files again and again: libyaml takes a tenth of the time.
 yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -133,7 +133,7 @@ def test_prompts_stay_on_the_terminal(project):
     lines, code = terminal.end()
     assert code == 0 and "Which rack: r7" in lines, lines
     assert [line for line in lines if "Look at the rack" in line] == [], lines
-    assert "Go on:" in lines and lines[-2:] == ["node01: rack r7", ""], lines
+    assert "Go on:" in lines and lines[-2:] == ["node01: rack r7", ""], (lines, terminal.output)
     warned = lines.index("[WARNING]: the rack is warm")
     assert "DEPRECATION" in "".join(lines[warned:]), lines
 

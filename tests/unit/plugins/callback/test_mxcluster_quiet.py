@@ -263,9 +263,9 @@ def test_the_last_ten_logs_stay(project):
 def test_the_log_is_complete_after_ctrl_c(project):
     process = start(project, "train.yml", "-e", "seconds=60")
     log = project / "runs" / "j" / "ansible.log"
-    until(lambda: log.exists() and "TASK [Wait for the job]" in log.read_text(), 300)
+    until(lambda: log.exists() and "TASK [Wait for the job]" in log.read_text(), 120)
     os.killpg(process.pid, signal.SIGINT)
-    output = process.communicate(timeout=300)[0]
+    output = process.communicate(timeout=120)[0]
     assert "LEFT      job j" in output, output
     assert "TASK [Ignore a failure]" in log.read_text() and "LEFT      job j" in log.read_text()
 

@@ -5,7 +5,6 @@ import os
 import pty
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import termios
@@ -113,12 +112,8 @@ def run(project, *arguments, **options):
 
 
 def control_the_terminal():
-    """Begin a session whose terminal is stdin, so that prompts and Ctrl-C work.
-
-    A shell starts a program in the background with SIGINT ignored, and its children inherit this.
-    """
+    """Begin a session whose terminal is stdin, so that prompts and Ctrl-C work."""
     os.setsid()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
