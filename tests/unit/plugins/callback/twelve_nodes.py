@@ -147,7 +147,12 @@ class OnTerminal:
         status = self.process.wait(timeout=900)
         self._reader.join()
         screen = compact.Screen(self.columns)
-        screen.write(re.sub(r"\x1b\[(?:[0-9;]*m|\?\d+[hl])", "", self.output.replace("\r\n", "\n")))
+        # Ansible's pause begins sequences that it does not end: a terminal drops them.
+        screen.write(
+            re.sub(
+                r"\x1b\[(?:[0-9;]*m|\?\d+[hl]|(?=[\r\x1b]))", "", self.output.replace("\r\n", "\n")
+            )
+        )
         return [line.rstrip() for line in screen.lines], status
 
 
