@@ -28,7 +28,7 @@ def test_runs_are_listed_found_and_written_to_a_page(project, tmp_path):
     assert result.code == 0 and "paper" not in result.output, result.output
     assert "the best one" in (tmp_path / "index.html").read_text()
     for words, refusal in (
-        ("job=firts", "did you mean 'first'"),
+        ("job=first1", "did you mean 'first'"),
         ("note=x", "add -e job=<job>"),
         ("tag='two words' job=first", "at most 40 letters"),
     ):
