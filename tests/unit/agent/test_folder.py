@@ -86,8 +86,8 @@ def test_progress_is_the_last_event_of_each_kind(tmp_path):
     )
     progress = JobFolder(str(tmp_path)).progress(NAMES)
     assert {name: sorted(latest.encode()) for name, latest in progress.items()} == {
-        "worker-0": ["batch", "epoch", "metrics", "start"],
-        "worker-1": ["batch", "metrics"],
+        "worker-0": ["batch", "epoch", "start"],
+        "worker-1": ["batch"],
     }
     assert progress["worker-0"].batch.step == 2
 

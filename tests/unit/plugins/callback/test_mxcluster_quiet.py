@@ -261,7 +261,7 @@ def test_the_last_ten_logs_stay(project):
 
 
 def test_the_log_is_complete_after_ctrl_c(project):
-    process = start(project, "train.yml", "-e", "seconds=60")
+    process = start(project, "train.yml", "-e", "seconds=10")
     log = project / "runs" / "j" / "ansible.log"
     until(lambda: log.exists() and "TASK [Wait for the job]" in log.read_text(), 120)
     os.killpg(process.pid, signal.SIGINT)
