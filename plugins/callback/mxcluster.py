@@ -352,7 +352,8 @@ class CallbackModule(Default):
     def _fail(self, result: TaskResult, form: str, color: str, ignored: bool) -> None:
         """Show a failure: a line of the host, then the lines of the result's message.
 
-        Without the compact form, the terminal shows no ignored failure.
+        Without the compact form, the terminal shows no ignored failure, and none with the words of
+        the verdict, which comes last.
 
         Args: `form` of the line, with %s for the host; `ignored` True if the play goes on on this
         host.
@@ -373,7 +374,7 @@ class CallbackModule(Default):
         self._display.display("\n  ".join([headline] + lines), color=color, stderr=stderr)
         if ignored:
             self._display.display("...ignoring", color=C.COLOR_SKIP)
-        elif self._view:
+        elif self._view and not set(lines) <= {line for line, _ in self._verdict}:
             heading = "TASK [%s]" % one_line(result._task.get_name().strip())
             self._view.fail(Failed(heading, form, tuple(lines), color), host)
         sys.stdout.flush()

@@ -75,7 +75,10 @@ def another_controller(project):
         for path in there:
             if path.exists():
                 for name in path.iterdir():
-                    name.rename(path.with_name(path.name + ".away") / name.name)
+                    hidden = path.with_name(path.name + ".away") / name.name
+                    if hidden.is_dir():  # both controllers know this job
+                        shutil.rmtree(str(hidden))
+                    name.rename(hidden)
                 path.rmdir()
             path.with_name(path.name + ".away").rename(path)
 

@@ -3,9 +3,13 @@
 import os
 import signal
 
+import pytest
+
 from mxcluster import events
 from mxcluster.model.events import NodeUsage, Usage
 from mxcluster.node import processes
+
+pytestmark = pytest.mark.slow
 
 BURN = "while :; do :; done"
 

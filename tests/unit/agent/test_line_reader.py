@@ -14,6 +14,8 @@ from mxcluster.model.events import Batch, DroppedMetric, Epoch, Metric, Pushes
 from mxcluster.model.line_request import LineRequest
 from tests.unit.agent.jobs import PACKAGE
 
+pytestmark = pytest.mark.slow
+
 SPEED = "Epoch[%d] Batch [20]\tSpeed: 100.00 samples/sec\taccuracy=0.500000\n"
 
 

@@ -22,6 +22,8 @@ from tests import waiting
 from tests.unit.agent.jobs import PACKAGE
 from tests.unit.node.test_nvml import GIB, built
 
+pytestmark = pytest.mark.slow
+
 BURN = "while :; do :; done"
 COMMANDS = {"worker-0": BURN, "worker-1": "(%s) & wait" % BURN, "server-0": "exec sleep 1000"}
 

@@ -13,6 +13,8 @@ from tests.machine import Stopwatch
 from tests.unit.job.report.test_history import write_run
 from tests.unit.job.sweep.test_summary import comparison
 
+pytestmark = pytest.mark.slow
+
 DRAWN = "#figures[data-drawn]"
 PATIENCE = 120000  # milliseconds; a busy machine draws a page in a minute
 # The numbers of a line in the browser: the figure, the line, and the visible points.

@@ -316,6 +316,7 @@ def test_names_cannot_end_the_script_of_the_figures():
     assert json.loads(report_figures.text(figures))["members"][0]["name"] == evil
 
 
+@pytest.mark.slow
 def test_a_job_of_many_workers_has_a_page_below_2_mb():
     plan = fake_run.make_plan(workers=300, groups=1)
     events = [

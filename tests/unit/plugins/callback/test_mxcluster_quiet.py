@@ -73,6 +73,13 @@ TRAIN = (
       delay: 0
     - name: Judge
       mxcluster_report:
+      register: judged
+      run_once: true
+    - name: Fail with the job
+      ansible.builtin.assert:
+        that: judged.verdict.ok
+        fail_msg: "{{ judged.mxcluster_verdict_text | first }}"
+        quiet: true
       run_once: true
 """
     % SECRET
@@ -217,6 +224,15 @@ def test_a_failure_names_host_task_and_message_once_for_all_hosts(project):
     (log,) = (project / "state").iterdir()
     assert re.fullmatch(r"train-\d{8}-\d{6}\.log", log.name)
     assert "TASK [Use a secret]" in log.read_text()
+
+
+def test_the_verdict_of_a_failed_job_is_shown_once(project):
+    report = project / "library" / "mxcluster_report.py"
+    report.write_text(compact.VERDICT)
+    output, code = run(project, "train.yml", "-e", "seconds=0")
+    assert code == 2
+    assert output.split("ETA 0:01\n")[1] == "FAILED    job j\nreport    r.html\n", output
+    assert "TASK [Fail with the job]\n" in (project / "runs" / "j" / "ansible.log").read_text()
 
 
 @pytest.mark.parametrize("options", [["-v"], ["--diff"]])
