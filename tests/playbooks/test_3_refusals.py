@@ -116,8 +116,7 @@ def test_a_path_with_a_space_is_refused(tmp_path):
     (project.path / "inventory" / "local").rename(project.path / "inventory" / "my local")
     words = ["a space or another character that breaks programs", "Move the project", "my "]
     refused(project, words, project.run, "provision.yml", "-i", "inventory/my local")
-    (log,) = (project.path / ".state" / "my local").iterdir()
-    assert log.name.startswith("provision-"), log
+    assert not (project.path / ".state" / "my local").exists()
 
 
 def test_a_variable_that_nothing_reads_is_refused(project):
