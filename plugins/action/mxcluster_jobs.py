@@ -6,7 +6,7 @@ The plugin writes only the file of the command status, in check mode too.
 import os
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Type
 
-from mxcluster.ansible import arguments, controller_task
+from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.ansible.edge import TaskResult
 from mxcluster.cluster import driver, node_records
@@ -224,8 +224,13 @@ def choose(given: Choose, check: bool) -> Chosen:
 
 
 def choose_to_stop(given: ChooseToStop, check: bool) -> ChosenToStop:
-    """Select the jobs to stop."""
-    chosen = listing.choose_to_stop(given.jobs, given.job, given.all, given.lost)
+    """Select the jobs to stop.
+
+    A sweep stops its interrupted job, which may have come to no node.
+    """
+    chosen: Sequence[ListedJob] = []
+    if not attempts.parent() or any(one.job == given.job for one in given.jobs):
+        chosen = listing.choose_to_stop(given.jobs, given.job, given.all, given.lost)
     return ChosenToStop(stopping=[job.job for job in chosen], parts=listing.parts(chosen))
 
 

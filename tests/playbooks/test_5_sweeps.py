@@ -58,6 +58,7 @@ def test_an_interrupted_benchmark_goes_on(project):
     done = project.run("benchmark.yml", *extra(sweep="bench"), timeout=300)
     assert done.code == 0, done.output
     assert "SWEEP     job 2 of 2, 002" in done.output and "job 1 of 2" not in done.output
+    assert "fatal" not in done.output, "the interrupted job may have come to no node"
     first = "OK        sweep bench: 2 jobs"
     verdict = first + project.ansible_log().split("PLAY RECAP")[-1].split(first)[1]
     assert done.output.endswith(verdict), (verdict, done.output)
