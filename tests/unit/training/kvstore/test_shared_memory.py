@@ -1,5 +1,6 @@
 """Shared memory of server processes, with real processes."""
 
+import fcntl
 import os
 import signal
 import time
@@ -112,6 +113,29 @@ def test_a_parameter_locked_by_a_dead_process_is_not_used(path, monkeypatch):
             pass
     with mine.lock(4):
         pass
+
+
+def test_only_one_process_holds_the_lock_of_a_parameter(path, monkeypatch):
+    """Without a wait, which a busy machine would make too short or too long."""
+    mine = shared_memory.Memory(path, 3, 10)
+    lockf = fcntl.lockf
+
+    def other():
+        theirs = shared_memory.Memory(path, 3, 10)
+        monkeypatch.setattr(
+            fcntl,
+            "lockf",
+            lambda file, command, *place: lockf(
+                file, command if command == fcntl.LOCK_UN else command | fcntl.LOCK_NB, *place
+            ),
+        )
+        with theirs.lock(4):
+            pass  # another parameter is free
+        with pytest.raises(BlockingIOError), theirs.lock(3):
+            pass
+
+    with mine.lock(3):
+        succeed(other)
 
 
 def test_updates_of_many_processes_are_serialized(path):
