@@ -291,9 +291,9 @@ def runs(given: Runs, check: bool) -> controller_task.Result:
     """List the runs in `given.runs_dir`, and write their page."""
     state_dir = os.path.dirname(os.path.abspath(given.records_dir))
     runs_dir = os.path.abspath(results_folder(given.runs_dir, state_dir))
+    changed = False
     if given.job:
-        if not check:
-            history.annotate(runs_dir, given.job, given.tag, given.note)
+        changed = history.annotate(runs_dir, given.job, given.tag, given.note, check)
     elif given.tag is not None or given.note is not None:
         raise BadInput(
             "tag and note need the id of a run that has ended: add -e job=<job>. To find runs by "
@@ -304,7 +304,7 @@ def runs(given: Runs, check: bool) -> controller_task.Result:
     lines = history.table(rows, given.lines)
     if rows and not check:
         lines.append("page      %s" % history.write_page(runs_dir))
-    return controller_task.Result(mxcluster_verdict_text=lines)
+    return controller_task.Result(changed=changed, mxcluster_verdict_text=lines)
 
 
 COMMANDS: Dict[Type[Arguments], Callable[..., controller_task.Result]] = {

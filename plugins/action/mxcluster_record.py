@@ -55,7 +55,7 @@ class Arguments(Record, strict=True):
 
 
 class Result(controller_task.Result):
-    """Whether the record was written."""
+    """The result of the task. `changed` is True for a written record."""
 
 
 def looked(results: Mapping[str, TaskResult]) -> Mapping[str, Looked]:

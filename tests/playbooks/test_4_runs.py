@@ -1,5 +1,6 @@
 """The history of runs on the terminal and as a page."""
 
+from tests.recap import changes
 from tests.unit.job.report.test_history import write_run
 
 
@@ -21,8 +22,11 @@ def test_runs_are_listed_found_and_written_to_a_page(project, tmp_path):
     note = ("-e", "job=first", "-e", "note='the best one'")
     result = project.run("runs.yml", "-e", runs, *note, "--check")
     assert result.code == 0 and "the best one" not in result.output, result.output
-    result = project.run("runs.yml", "-e", runs, *note)
-    assert result.code == 0 and "the best one" in result.output, result.output
+    assert sum(changes(project.ansible_log()).values()) == 1
+    for number in (1, 0):  # a second time, nothing changes
+        result = project.run("runs.yml", "-e", runs, *note)
+        assert result.code == 0 and "the best one" in result.output, result.output
+        assert sum(changes(project.ansible_log()).values()) == number
     assert "paper" in result.output and "second" not in result.output, "the tag stays"
     result = project.run("runs.yml", "-e", runs, "-e", "job=first", "-e", "tag=")
     assert result.code == 0 and "paper" not in result.output, result.output

@@ -42,7 +42,7 @@ def pause(elapsed: float, spent: float) -> float:
 
 
 class Reading(NamedTuple):
-    """What a process and its children have used until a time."""
+    """The use of a process and its children until a time."""
 
     when: float  # monotonic
     used: Dict[int, Used]  # by pid

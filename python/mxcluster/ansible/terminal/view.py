@@ -21,7 +21,7 @@ CHECKS = "preflight"  # the title of all roles in a play with the tag always
 
 
 class View:
-    """What the terminal shows of a playbook, in place of Ansible's output.
+    """The view of a playbook on the terminal, in place of Ansible's output.
 
     Args: `display` of Ansible; `playbook` the name of its file; `shows_roles` True for a line for
     each role and a closing line.
@@ -31,13 +31,13 @@ class View:
         self.display, self.screen = display, Screen(display)
         self.playbook, self.shows_roles = playbook, shows_roles
         self._began = time.monotonic()
-        self._checks = False  # whether the play has the tag always
+        self._checks = False  # True for a play with the tag always
         self._role, self._role_began = "", self._began
         self._outcomes: Dict[str, str] = {}  # host -> its outcome in the role
         self._step: Optional[Tuple[str, float]] = None  # name and start of the running task
         self._hosts: Set[str] = set()  # hosts that have begun the task
         self._done: Set[str] = set()  # hosts that have finished the task
-        self._throttled = False  # whether not all hosts begin the task at once
+        self._throttled = False  # True if a task begins on some hosts later
         self._said: Dict[Tuple[str, ...], List[str]] = {}  # lines of a message -> hosts
         self._failures: Dict[lines.Failed, List[str]] = {}  # a failure -> hosts
         self._failed = self._began  # the time of the first failure in _failures

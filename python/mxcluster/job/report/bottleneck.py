@@ -20,7 +20,7 @@ LEAST = 3  # events of a process: a mean of fewer is chance
 
 
 class Load(NamedTuple):
-    """What a process did while the workers trained, as parts of the time. None is not known."""
+    """The parts of the training time that a process spent on work and waits, None if unknown."""
 
     name: str
     host: str

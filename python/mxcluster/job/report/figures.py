@@ -53,7 +53,7 @@ class Lines(NamedTuple):
     axes: Sequence[str]  # the axes that all lines have; the reader chooses one
     y_title: str
     lines: Sequence[Line]
-    smooth: bool = False  # whether the reader can smooth the lines
+    smooth: bool = False  # True if a reader can smooth the lines
     zero: bool = False  # whether the vertical axis begins at zero
     level: Optional[float] = None  # a horizontal line
     moment: Optional[float] = None  # a vertical line at this time, on the axis SECONDS only

@@ -99,8 +99,12 @@ def _given(run_dir: str) -> Optional[Mapping[str, str]]:
     return record.given if record and not record.attached else None
 
 
-def annotate(runs_dir: str, job: str, tag: Optional[str], note: Optional[str]) -> None:
+def annotate(
+    runs_dir: str, job: str, tag: Optional[str], note: Optional[str], check: bool = False
+) -> bool:
     """Replace the tag and the note of the ended run `job` in `runs_dir`; None keeps the former one.
+
+    Return True if one of them changes. With `check`, the function writes nothing.
 
     Raises BadInput if the folder has no such run, or if the run has not ended.
     """
@@ -113,7 +117,10 @@ def annotate(runs_dir: str, job: str, tag: Optional[str], note: Optional[str]) -
             % (shown(job), runs_dir, did_you_mean(job, known))
         )
     changed = {name: text for name, text in (("tag", tag), ("note", note)) if text is not None}
-    files.write_json(os.path.join(runs_dir, job, FILE), row.replaced(**changed))
+    annotated = row.replaced(**changed)
+    if annotated != row and not check:
+        files.write_json(os.path.join(runs_dir, job, FILE), annotated)
+    return annotated != row
 
 
 def of_run(run_dir: str) -> Optional[RunSummary]:

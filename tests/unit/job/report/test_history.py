@@ -65,8 +65,11 @@ def test_the_knobs_of_the_record_are_in_the_row(good_run):
 
 def test_an_ended_run_gets_a_tag_and_a_note_that_stay(good_run):
     runs, job = str(good_run.parent), good_run.name
-    history.annotate(runs, job, "paper", None)
-    history.annotate(runs, job, None, "the best one")
+    assert history.annotate(runs, job, "paper", None, check=True)
+    assert history.of_run(str(good_run)).tag == "", "check mode writes nothing"
+    assert history.annotate(runs, job, "paper", None)
+    assert history.annotate(runs, job, None, "the best one")
+    assert not history.annotate(runs, job, "paper", "the best one"), "a second time"
     plan, verdict = fake_run.make_plan(), fake_run.verdict()
     history.add(str(good_run), plan, verdict, [])
     (row,) = history.read(runs)
