@@ -8,7 +8,7 @@ leaves the store and the tar files unchanged.
 
 import hashlib
 import os
-from typing import Callable, Dict, Mapping, Sequence, Type
+from typing import Callable, Dict, Mapping, Optional, Sequence, Type
 
 from ansible import constants as C
 
@@ -19,8 +19,8 @@ from mxcluster.cluster import archives, extra_packages, wheels
 from mxcluster.errors import MxclusterError
 from mxcluster.file_io import replace, sha256
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import anything, each
-from mxcluster.model.software import Build, Environment
+from mxcluster.model.shapes import anything, each, optional
+from mxcluster.model.software import Build, Environment, Layer
 
 
 class Arguments(Record, strict=True, kind_key="command"):
@@ -77,6 +77,8 @@ class Chosen(controller_task.Result):
 
     builds: Sequence[Build] = field(each(record(Build)))
     hashes: Mapping[str, Sequence[str]] = field(anything)
+    layer: Optional[Layer] = field(optional(record(Layer)), default=None)
+    """The wheels of the packages alone; None in check mode without an earlier choice."""
 
 
 class Packed(controller_task.Result):
@@ -127,8 +129,10 @@ def choose_packages(given: Packages, store: str, check: bool) -> Chosen:
     if changed and not check:
         with wheels.locked(store), transfers.noted(store):
             found = extra_packages.extended(environment, wanted, given.python, store)
+    # The choice is saved by now.
+    layer = extra_packages.layer(environment, wanted, given.python, store, known_only=True)
     found = found or environment
-    return Chosen(changed=changed, builds=found.builds, hashes=found.hashes)
+    return Chosen(changed=changed, builds=found.builds, hashes=found.hashes, layer=layer)
 
 
 def fetch_wheels(given: Wheels, store: str, check: bool) -> Packed:

@@ -68,6 +68,13 @@ class Environment(Record):
         return [python for build in self.builds for python in build.python]
 
 
+class Layer(Environment):
+    """Packages in a folder of their own, which some Pythons import beside an environment."""
+
+    digest: str = field(names.digest)
+    """The sha256 of the wheels and of the version of Python. It names the folder."""
+
+
 class File(Record):
     """A file to fetch."""
 
