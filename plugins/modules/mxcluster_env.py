@@ -344,11 +344,11 @@ class Environment(object):
         Args: `temporary` the folder for temporary files. Raises Refused if the import fails or the
         versions differ.
         """
-        # Without PyPI's suffix: 1.2.1 for the wheel 1.2.1.post1.
-        expected = re.sub(r"\.post\d+$", "", self.wheels[0].split("==")[1])
+        # Without the suffix: 1.2.1 for PyPI's wheel 1.2.1.post1, 1.9.1 for an own build 1.9.1+mine.
+        expected = re.match(r"\d+(\.\d+)*", self.wheels[0].split("==")[1]).group()
         program = PROVE_WITH_PACKAGE if self.site_path else PROVE
         version = self.run("import MXNet", [self.python, "-c", program], temporary).split()[-1]
-        if version != expected:
+        if not re.match(re.escape(expected) + r"(?![.\d])", version):
             raise Refused(
                 "the wheel %s contains MXNet %s: correct this wheel's version in "
                 "python/mxcluster/cluster/mxnet.yml" % (self.wheels[0], version)

@@ -1,6 +1,7 @@
-"""The packages of scripts come to the nodes once."""
+"""The packages of scripts come to the nodes once, and MXNet may be the user's own build."""
 
 import json
+import zipfile
 
 import pytest
 
@@ -75,6 +76,41 @@ def test_requirements_that_would_replace_numpy_are_refused(project, tmp_path):
     words = " ".join(refused.output.split())
     assert refused.code != 0 and "requirements: numpy==2.0.0 is refused" in words, refused.output
     assert not run.exists()
+
+
+def test_a_file_that_is_no_build_of_mxnet_is_refused(project, tmp_path):
+    wheel = tmp_path / "mxnet-1.9.1+mine-py3-none-any.whl"
+    with zipfile.ZipFile(str(wheel), "w") as packed:
+        packed.writestr("mxnet/__init__.py", "")
+    for path, words in (
+        (wheel, "is no complete wheel of MXNet (the file lacks mxnet/libmxnet.so)"),
+        (tmp_path / "none.whl", "is not the name of a wheel"),
+    ):
+        refused = project.run("provision.yml", *NODE, "-e", "mxnet_wheel=%s" % path)
+        assert refused.code != 0 and words in " ".join(refused.output.split()), refused.output
+
+
+@pytest.mark.soak
+def test_a_job_trains_on_the_users_own_build(project, tmp_path):
+    """The own build is the wheel from PyPI under another version."""
+    store = project.path / ".state" / "cache" / "wheels"
+    (stock,) = store.glob("mxnet-1.9.1-*.whl")
+    wheel = tmp_path / stock.name.replace("1.9.1", "1.9.1+mine", 1)
+    with zipfile.ZipFile(str(stock)) as source, zipfile.ZipFile(str(wheel), "w") as target:
+        for member in source.infolist():
+            content = source.read(member)
+            if member.filename.endswith(".dist-info/METADATA"):
+                content = content.replace(b"\nVersion: 1.9.1\n", b"\nVersion: 1.9.1+mine\n", 1)
+            name = member.filename.replace("mxnet-1.9.1.", "mxnet-1.9.1+mine.", 1)
+            target.writestr(name, content if not name.endswith("/RECORD") else b"")
+    built = project.run("provision.yml", *NODE, "-e", "mxnet_wheel=%s" % wheel, timeout=1200)
+    assert built.code == 0, built.output
+    result, run = project.train(kv="local", num_workers=1, num_epochs=2)
+    assert result.code == 0, result.output
+    record = json.loads((run / "run.json").read_text())
+    assert wheel.name + " (sha256 " in json.dumps(record["nodes"]), record
+    back = project.run("provision.yml", *NODE, timeout=1200)
+    assert back.code == 0, back.output
 
 
 def test_what_has_no_wheel_or_would_replace_numpy_is_refused(project):

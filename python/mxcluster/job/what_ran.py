@@ -72,6 +72,7 @@ def nodes(plan: Plan, looks: Mapping[str, Looked], records_dir: str) -> Mapping[
             python=known and known.python_version or "",
             mxnet=known and known.mxnet or "",
             numpy=known and known.numpy or "",
+            wheel=known and known.wheel or "",
             **vars(seen or Hardware()),
         )
 
