@@ -25,6 +25,7 @@ from mxcluster.model.software import Layer
 TRAIN = "train.yml"
 PROFILE = "profile.yml"
 MOST = 90  # maximum number of characters of a job's id within the id of its measuring job
+_layers = table(arguments.text, record(Layer))  # a class below has a field `table`
 
 
 class Arguments(arguments.Planning):
@@ -56,7 +57,7 @@ class Result(controller_task.Result, packed.Summary):
     """The path of the saved model to start from, or empty."""
     resume: Sequence[str] = field(arguments.texts)
     """The paths of all files of the checkpoint to resume from."""
-    layers: Mapping[str, Layer] = field(table(arguments.text, record(Layer)), default={})
+    layers: Mapping[str, Layer] = field(_layers, default={})
     """{host: the layer with the packages of the script}."""
 
 

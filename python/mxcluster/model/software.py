@@ -176,7 +176,7 @@ class Choice(Record, strict=True):
     """{file name: digest}."""
     nvidia_keys: Sequence[SigningKey] = field(each(record(SigningKey)))
     """The keys that sign the packages, empty for NVIDIA's keys."""
-    wheel: Optional[OwnWheel] = field(optional(record(OwnWheel)), default=None)
+    wheel: Optional[OwnWheel] = field(_none_or(record(OwnWheel)), default=None)
     """The user's own build of MXNet, None for a wheel of the tables."""
 
 
