@@ -11,7 +11,7 @@ import struct
 import tempfile
 import zipfile
 from collections import Counter
-from typing import Dict, List, NamedTuple, Tuple, Union
+from typing import Dict, List, NamedTuple, Set, Tuple, Union
 
 Image = Union[bytes, mmap.mmap]  # the content of an ELF file
 Section = Tuple[str, int, int, int, int, int]  # name, type, address, offset, size, link
@@ -138,7 +138,7 @@ def fat_binaries(image: Image) -> Dict[int, int]:
                 here += 8
                 continue
             entry, here = here + header, here + header + size
-            inside = set()
+            inside: Set[int] = set()
             while entry + 32 <= here:
                 kind, _, header, size = struct.unpack_from("<HHIQ", image, entry)
                 if kind == SASS:
