@@ -6,125 +6,17 @@ prints a row of python/mxcluster/cluster/gpu_wheels.yml for each file WHEEL. Not
 runs. `make soak` compares all wheels with the table.
 """
 
-import collections
-import contextlib
-import mmap
 import os
-import shutil
-import struct
 import sys
-import tempfile
 import textwrap
-import zipfile
 
-LIBRARY = "mxnet/libmxnet.so"
-# Every system has these: glibc, and the libraries of gcc that programs in C++ need.
-SYSTEM = {
-    *("ld-linux-x86-64.so.2", "libc.so.6", "libdl.so.2", "libm.so.6", "libpthread.so.0"),
-    *("librt.so.1", "libgcc_s.so.1", "libstdc++.so.6"),
-}
-DYNAMIC, NEEDED = 6, 1  # SHT_DYNAMIC and DT_NEEDED, see elf(5)
-FATBIN, SASS = 0xBA55ED50, 2
-# MXNet's own kernels come in hundreds of fat binaries, one a source file. The kernels of a cuDNN or
-# NCCL inside are few, and have code for a few GPUs that MXNet's lack.
-LEAST = 0.25
+from mxcluster.cluster import wheel_library
 
 
 def measure(path):
-    """Return {"needed": [...], "sass": [...]} of the wheel `path`.
-
-    "needed" has the sonames that the system must provide for libmxnet.so and for the libraries
-    beside it in the wheel, without SYSTEM. "sass" has the compute capabilities, such as "7.0", for
-    which MXNet's own kernels have machine code: each capability that occurs in at least a quarter
-    as many fat binaries as the most frequent capability.
-    """
-    with zipfile.ZipFile(path) as packed, contextlib.ExitStack() as stack:
-        beside = [
-            name for name in packed.namelist() if os.path.dirname(name) == "mxnet" and ".so" in name
-        ]
-        images = {}
-        for name in beside:
-            copied = stack.enter_context(tempfile.TemporaryFile(dir=os.path.dirname(path) or "."))
-            with packed.open(name) as member:
-                shutil.copyfileobj(member, copied, 1 << 20)
-            copied.flush()
-            images[os.path.basename(name)] = stack.enter_context(
-                mmap.mmap(copied.fileno(), 0, access=mmap.ACCESS_READ)
-            )
-        outside = {one for image in images.values() for one in needed(image)}
-        code = fat_binaries(images[os.path.basename(LIBRARY)])
-        return {
-            "needed": sorted(outside - SYSTEM - set(images)),
-            "sass": own(code),
-        }
-
-
-def own(counts):
-    """Return the capabilities of MXNet's own kernels: ["3.0", "7.0"] for {20: 1, 30: 225, 70: 225}.
-
-    Args: `counts` {capability times 10: fat binaries}.
-    """
-    least = LEAST * max(counts.values(), default=0)
-    return ["%d.%d" % divmod(one, 10) for one in sorted(counts) if counts[one] >= least]
-
-
-def sections(image):
-    """Return [(name, type, address, offset, size, link)] of a 64-bit little-endian ELF image."""
-    if image[:6] != b"\x7fELF\x02\x01":
-        raise ValueError("not an ELF file of a 64-bit little-endian machine")
-    (start,) = struct.unpack_from("<Q", image, 40)
-    size, number, names = struct.unpack_from("<HHH", image, 58)
-    rows = [struct.unpack_from("<IIQQQQI", image, start + size * one) for one in range(number)]
-    texts = rows[names][4]
-    return [
-        (text(image, texts + name), kind, address, offset, length, link)
-        for name, kind, _, address, offset, length, link in rows
-    ]
-
-
-def text(image, offset):
-    """Return the text of an ELF image that begins at `offset` and ends with a zero byte."""
-    return image[offset : image.find(b"\0", offset)].decode("ascii")
-
-
-def needed(image):
-    """Return the sorted NEEDED entries of an ELF image, such as "libcudart.so.9.2"."""
-    there = sections(image)
-    found = set()
-    for _, kind, _, offset, length, link in there:
-        if kind == DYNAMIC:
-            for tag, value in struct.iter_unpack("<QQ", image[offset : offset + length]):
-                if tag == NEEDED:
-                    found.add(text(image, there[link][3] + value))
-    return sorted(found)
-
-
-def fat_binaries(image):
-    """Return a Counter: how many fat binaries have machine code for a capability times 10.
-
-    NVIDIA does not document the layout of its fat binaries. A header has the magic number, a
-    version, its size and the size of its entries. An entry has its kind, the size of its header,
-    the size of its code, and at byte 28 the capability times 10.
-    """
-    found = collections.Counter()
-    for name, _, _, offset, length, _ in sections(image):
-        if name != ".nv_fatbin":
-            continue
-        here, end = offset, offset + length
-        while here + 16 <= end:
-            magic, _, header, size = struct.unpack_from("<IHHQ", image, here)
-            if magic != FATBIN:  # the linker fills gaps with zeros
-                here += 8
-                continue
-            entry, here = here + header, here + header + size
-            inside = set()
-            while entry + 32 <= here:
-                kind, _, header, size = struct.unpack_from("<HHIQ", image, entry)
-                if kind == SASS:
-                    inside.add(struct.unpack_from("<I", image, entry + 28)[0])
-                entry += header + size
-            found.update(inside)
-    return found
+    """Return {"needed": [...], "sass": [...]} of the wheel `path`, see `wheel_library.Measured`."""
+    found = wheel_library.measure(path)
+    return {"needed": found.needed, "sass": found.sass}
 
 
 def rows(measured):

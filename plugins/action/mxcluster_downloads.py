@@ -7,20 +7,21 @@ leaves the store and the tar files unchanged.
 """
 
 import hashlib
+import json
 import os
-from typing import Callable, Dict, Mapping, Sequence, Type
+from typing import Callable, Dict, Mapping, Optional, Sequence, Type
 
 from ansible import constants as C
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.ansible.terminal import transfers
-from mxcluster.cluster import archives, extra_packages, wheels
+from mxcluster.cluster import archives, extra_packages, own_wheel, wheels
 from mxcluster.errors import MxclusterError
-from mxcluster.file_io import replace, sha256
+from mxcluster.file_io import read_intact, replace, sha256
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import anything, each
-from mxcluster.model.software import Build, Environment
+from mxcluster.model.shapes import anything, each, optional
+from mxcluster.model.software import Build, Environment, Layer, OwnWheel
 
 
 class Arguments(Record, strict=True, kind_key="command"):
@@ -53,6 +54,15 @@ class Packages(Arguments, kind="packages"):
     """The folder at which a relative path begins."""
 
 
+class Own(Arguments, kind="own"):
+    """Read the user's own build of MXNet, and keep a copy of the wheel in the store."""
+
+    wheel: str = field(arguments.text)
+    """The knob mxnet_wheel as the user gave it."""
+    cwd: str = field(arguments.path)
+    """The folder at which a relative path begins."""
+
+
 class Wheels(Arguments, kind="wheels"):
     """Download the wheels for mxcluster_env, and pack a tar file for each different set."""
 
@@ -77,6 +87,14 @@ class Chosen(controller_task.Result):
 
     builds: Sequence[Build] = field(each(record(Build)))
     hashes: Mapping[str, Sequence[str]] = field(anything)
+    layer: Optional[Layer] = field(optional(record(Layer)), default=None)
+    """The wheels of the packages alone; None in check mode without an earlier choice."""
+
+
+class Read(controller_task.Result):
+    """The result of the command own."""
+
+    wheel: OwnWheel = field(record(OwnWheel))
 
 
 class Packed(controller_task.Result):
@@ -103,16 +121,21 @@ def sha256_once(path: str) -> str:
     The task runs for each node, in a fork, and a file has up to 3 GB. The forks share the result in
     a folder that ansible-playbook removes at its end. The caller holds the lock of the store.
     """
-    found = os.stat(path)
-    state = repr((path, found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns))
-    name = "sha256-" + hashlib.sha256(state.encode("utf-8", "surrogateescape")).hexdigest()
-    note = os.path.join(C.DEFAULT_LOCAL_TMP, name)
+    note = _note_of(path, "sha256")
     if os.path.exists(note):
         with open(note) as stream:
             return stream.read()
     digest = sha256(path)
     replace(note, digest, 0o600)
     return digest
+
+
+def _note_of(path: str, fact: str) -> str:
+    """Return the path of the file that keeps a fact about the present content of `path`."""
+    found = os.stat(path)
+    state = repr((path, found.st_dev, found.st_ino, found.st_size, found.st_ctime_ns))
+    name = hashlib.sha256(state.encode("utf-8", "surrogateescape")).hexdigest()
+    return os.path.join(C.DEFAULT_LOCAL_TMP, "%s-%s" % (fact, name))
 
 
 def choose_packages(given: Packages, store: str, check: bool) -> Chosen:
@@ -127,8 +150,30 @@ def choose_packages(given: Packages, store: str, check: bool) -> Chosen:
     if changed and not check:
         with wheels.locked(store), transfers.noted(store):
             found = extra_packages.extended(environment, wanted, given.python, store)
+    # The choice is saved by now.
+    layer = extra_packages.layer(environment, wanted, given.python, store, known_only=True)
     found = found or environment
-    return Chosen(changed=changed, builds=found.builds, hashes=found.hashes)
+    return Chosen(changed=changed, builds=found.builds, hashes=found.hashes, layer=layer)
+
+
+def read_own(given: Own, store: str, check: bool) -> Read:
+    """Read the wheel of the user, and copy it into the store, but not in check mode (`check`).
+
+    The task runs for each node, in a fork, and a wheel has up to 900 MB. The forks share the facts
+    as those of `sha256_once`.
+    """
+    path = os.path.abspath(os.path.join(given.cwd, os.path.expanduser(given.wheel)))
+    with wheels.locked(C.DEFAULT_LOCAL_TMP):
+        note = _note_of(path, "wheel") if os.path.exists(path) else ""
+        found = read_intact(note, OwnWheel.decode) if note else None
+        if found is None:
+            # Up to 3 GB: the user's home, with the folder of the note, may be too small.
+            found = own_wheel.read(path, store if os.path.isdir(store) else os.path.dirname(path))
+            replace(note or _note_of(path, "wheel"), json.dumps(found.encode()), 0o600)
+    if not check:
+        with wheels.locked(store):
+            own_wheel.keep(path, found, store)
+    return Read(wheel=found)
 
 
 def fetch_wheels(given: Wheels, store: str, check: bool) -> Packed:
@@ -144,6 +189,7 @@ def fetch_wheels(given: Wheels, store: str, check: bool) -> Packed:
 COMMANDS: Dict[Type[Arguments], Callable[..., controller_task.Result]] = {
     Archives: fetch_archives,
     Packages: choose_packages,
+    Own: read_own,
     Wheels: fetch_wheels,
 }
 

@@ -16,13 +16,16 @@ from mxcluster.ansible.controller_task import ControllerTask, show
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import inputs, mpi_inputs, packed, ports
 from mxcluster.job.plan.ports import Held
+from mxcluster.job.plan.script_packages import Store
 from mxcluster.model.inventory import Inventory
-from mxcluster.model.record import field
+from mxcluster.model.record import field, record
 from mxcluster.model.shapes import table, text
+from mxcluster.model.software import Layer
 
 TRAIN = "train.yml"
 PROFILE = "profile.yml"
 MOST = 90  # maximum number of characters of a job's id within the id of its measuring job
+_layers = table(arguments.text, record(Layer))  # a class below has a field `table`
 
 
 class Arguments(arguments.Planning):
@@ -36,6 +39,8 @@ class Arguments(arguments.Planning):
     """True if the job measures the cluster for profile.yml."""
     mpi: Mapping[str, object] = field(arguments.json, default={})
     """The knobs of mpi.yml; empty for a training job."""
+    store: str = field(arguments.path)
+    """The folder of the fetched wheels on the controller."""
 
 
 class Result(controller_task.Result, packed.Summary):
@@ -52,15 +57,19 @@ class Result(controller_task.Result, packed.Summary):
     """The path of the saved model to start from, or empty."""
     resume: Sequence[str] = field(arguments.texts)
     """The paths of all files of the checkpoint to resume from."""
+    layers: Mapping[str, Layer] = field(_layers, default={})
+    """{host: the layer with the packages of the script}."""
 
 
-def plan(given: Arguments, runs_dir: str) -> inputs.Planned:
+def plan(given: Arguments, runs_dir: str, check: bool) -> inputs.Planned:
     """Return the result of `plan_job` for a training job or an MPI job.
 
-    Args: `given` the arguments of the task; `runs_dir` the folder of the runs.
+    Args: `given` the arguments of the task; `runs_dir` the folder of the runs; `check` True in
+    check mode.
     """
     inventory = Inventory.decode(dict(given.inventory, forks=given.forks))
-    folders = inputs.Folders(given.records_dir, runs_dir, given.cwd)
+    store = Store(os.path.abspath(given.store), check)
+    folders = inputs.Folders(given.records_dir, runs_dir, given.cwd, store)
     if given.mpi:
         knobs = dict(given.options, **given.mpi)
         return mpi_inputs.plan_job(knobs, inventory, folders, given.secrets, given.held)
@@ -111,10 +120,10 @@ def carry_out(given: Arguments, check: bool) -> Result:
     """
     state_dir = os.path.dirname(os.path.abspath(given.records_dir))
     runs_dir = inputs.results_folder(given.runs_dir, state_dir)
-    planned = plan(given, runs_dir)
+    planned = plan(given, runs_dir, check)
     if planned.plan.needs_profile and not (check or planned.plan.options.plan_only):
         measure(planned.plan.job)
-        planned = plan(given, runs_dir)
+        planned = plan(given, runs_dir, check)
     reasons = (
         ports.busy(packed.unpack(given.replaced).plan.processes, given.held)
         if given.replaced
@@ -127,6 +136,11 @@ def carry_out(given: Arguments, check: bool) -> Result:
         needs_profile=planned.plan.needs_profile,
         model=planned.model,
         resume=planned.resume,
+        layers={
+            host: planned.plan.layers[node.layer]
+            for host, node in planned.plan.nodes.items()
+            if node.layer
+        },
         **vars(packed.summary(planned.plan, planned.looks)),
     )
 

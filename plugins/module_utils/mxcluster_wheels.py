@@ -22,6 +22,39 @@ class Refused(Exception):
     """An error that the user must correct. The text names the problem and the cure."""
 
 
+def choose_build(builds, version, name, note):
+    """Return the item of the option `builds` for Python `version` ('3.11'), or raise Refused.
+
+    Args: `builds` a list of {"python": [version, ...], "wheels", "pip"}; `name` the software and
+    `note` an explanation, both for the message of Refused.
+    """
+    for build in builds:
+        if version in build["python"]:
+            return build
+    known = sorted(
+        {known for build in builds for known in build["python"]},
+        key=lambda text: int(text.split(".")[1]),
+    )
+    raise Refused(
+        "%s is not available for Python %s, only for Python %s.%s Set mxnet_python on this node to "
+        "an interpreter of such a version, or choose another mxnet_version."
+        % (name, version, ", ".join(known), note and " " + note)
+    )
+
+
+def requirement(wheel, hashes):
+    """Return the line of a requirements file that accepts only the known files of `wheel`.
+
+    Args: `hashes` {wheel: [sha256, ...]}. Raises Refused if `hashes` lacks `wheel`.
+    """
+    if not hashes.get(wheel):
+        raise Refused(
+            "mxcluster has no SHA-256 digest of %s: add the digest to "
+            "python/mxcluster/cluster/mxnet.yml" % wheel
+        )
+    return " ".join([wheel] + ["--hash=sha256:" + digest for digest in hashes[wheel]])
+
+
 def unpack(path, folder, accepted):
     """Extract the wheels of the tar file `path` into `folder`, as files of the current user.
 

@@ -11,6 +11,9 @@ The module writes a marker with a digest of all options last, and rebuilds an en
 another marker. So no job uses an interrupted installation. Nodes that share the folder build the
 environment once: the first node holds a lock, and the others wait for it. The module writes only
 `path`, `path` with the suffixes .lock and .build, and what `site_path` describes.
+
+With `is_layer` the module installs the wheels into the folder `path`, without an environment. A
+Python with this folder in sys.path imports them beside its own packages.
 """
 
 from __future__ import absolute_import, division, print_function
@@ -34,9 +37,11 @@ from ansible.module_utils.common.text.converters import to_bytes
 from ansible.module_utils.mxcluster_atomic_files import make_folder, remove, text_of, write
 from ansible.module_utils.mxcluster_wheels import (
     Refused,
+    choose_build,
     contents,
     cure_for,
     is_compiled,
+    requirement,
     sync,
     unpack,
 )
@@ -67,39 +72,6 @@ HARMFUL = (
 )
 
 
-def choose_build(builds, version, name, note):
-    """Return the item of the option `builds` for Python `version` ('3.11'), or raise Refused.
-
-    Args: `builds` a list of {"python": [version, ...], "wheels", "pip"}; `name` the software and
-    `note` an explanation, both for the message of Refused.
-    """
-    for build in builds:
-        if version in build["python"]:
-            return build
-    known = sorted(
-        {known for build in builds for known in build["python"]},
-        key=lambda text: int(text.split(".")[1]),
-    )
-    raise Refused(
-        "%s is not available for Python %s, only for Python %s.%s Set mxnet_python on this node to "
-        "an interpreter of such a version, or choose another mxnet_version."
-        % (name, version, ", ".join(known), note and " " + note)
-    )
-
-
-def requirement(wheel, hashes):
-    """Return the line of a requirements file that accepts only the known files of `wheel`.
-
-    Args: `hashes` {wheel: [sha256, ...]}. Raises Refused if `hashes` lacks `wheel`.
-    """
-    if not hashes.get(wheel):
-        raise Refused(
-            "mxcluster has no SHA-256 digest of %s: add the digest to "
-            "python/mxcluster/cluster/mxnet.yml" % wheel
-        )
-    return " ".join([wheel] + ["--hash=sha256:" + digest for digest in hashes[wheel]])
-
-
 def marker_of(path):
     """Return {"digest", "wheels"}, the marker of the environment `path`, or {} if it is invalid."""
     try:
@@ -114,7 +86,10 @@ class Environment(object):
     def __init__(self, module):
         self.module = module
         self.path = os.path.abspath(module.params["path"])
+        self.is_layer = module.params["is_layer"]
         self.python = os.path.join(self.path, "bin", "python")
+        if self.is_layer:
+            self.python = module.params["python"]
         self.zip = module.params["site_path"]
         self.inherited = ()
         version, self.base = self.look(module.params["python"])
@@ -132,7 +107,8 @@ class Environment(object):
         self.digest = hashlib.sha256(json.dumps(parts, sort_keys=True).encode("utf-8")).hexdigest()
         self.pth = os.path.join(self.path, "lib", "python" + version, "site-packages", PTH)
         self.site_path = "%s-%s" % (os.path.splitext(self.zip)[0], version) if self.zip else ""
-        self.pth_line = self.site_path + "\n" if self.site_path else ""  # extends sys.path
+        added = [self.site_path] * bool(self.site_path) + (module.params["layers"] or [])
+        self.pth_lines = "".join(path + "\n" for path in added)  # extend sys.path
 
     def look(self, python):
         """Return [version, folder of the installation] of an interpreter, such as ['3.11', '/usr'].
@@ -155,7 +131,7 @@ class Environment(object):
         """Return True if the environment, the .pth file and the package folder fit the options."""
         return (
             self.is_built()
-            and text_of(self.pth) == self.pth_line
+            and text_of(self.pth) == self.pth_lines
             and (
                 not self.site_path
                 or self.is_unpacked()
@@ -237,16 +213,11 @@ class Environment(object):
         os.mkdir(temporary, 0o700)  # root runs programs from this folder
         try:
             pip = unpack(self.module.params["archive"], temporary, self.accepted)[self.pip]
-            self.run(
-                "make the environment",
-                [self.module.params["python"], "-m", "venv", "--without-pip"]
-                + ["--system-site-packages"] * self.module.params["system"]
-                + [self.path],
-                temporary,
-            )
-            self.install(pip, temporary)
-            self.add_package()
-            self.prove(temporary)
+            if self.is_layer:
+                os.mkdir(self.path)
+                self.install(pip, temporary, ["--target", self.path])
+            else:
+                self.make_environment(pip, temporary)
             write(
                 os.path.join(self.path, MARKER),
                 to_bytes(json.dumps({"digest": self.digest, "wheels": self.wheels})),
@@ -264,8 +235,26 @@ class Environment(object):
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
 
-    def install(self, pip, temporary):
-        """Install the wheels in the folder `temporary`. Args: `pip` the path of pip's wheel."""
+    def make_environment(self, pip, temporary):
+        """Make a virtual environment with the wheels in the folder `temporary`, and prove MXNet.
+
+        Args: `pip` the path of pip's wheel.
+        """
+        system = self.module.params["system"]
+        argv = [self.module.params["python"], "-m", "venv", "--without-pip"]
+        argv += ["--system-site-packages"] * system + [self.path]
+        self.run("make the environment", argv, temporary)
+        self.install(pip, temporary, self.in_the_system(self.pip) * system)
+        self.add_package()
+        self.prove(temporary)
+
+    def install(self, pip, temporary, options):
+        """Install the wheels in the folder `temporary`.
+
+        Args: `pip` the path of pip's wheel; `options` more options of pip.
+        """
+        if not self.wheels:
+            return
         system = self.module.params["system"]
         listed = os.path.join(temporary, "requirements.txt")
         write(listed, to_bytes("\n".join(self.requirements) + "\n"), 0o644)
@@ -274,13 +263,17 @@ class Environment(object):
         argv += ["--isolated", "install", "--quiet", "--disable-pip-version-check"]
         argv += ["--no-cache-dir", "--no-deps", "--no-index", "--find-links", temporary]
         argv += ["--only-binary", ":all:", "--require-hashes", "-r", listed]
-        self.run("install the wheels", argv + self.in_the_system(self.pip) * system, temporary)
+        self.run("install the wheels", argv + options, temporary)
 
     def add_package(self):
-        """Let the environment import the package folder, and make the folder if needed."""
+        """Let the environment import the package folder and the layers.
+
+        The method makes the package folder if needed.
+        """
         if self.site_path:
             self.unpack_package()
-            write(self.pth, to_bytes(self.pth_line), 0o644)
+        if self.pth_lines:
+            write(self.pth, to_bytes(self.pth_lines), 0o644)
         elif os.path.exists(self.pth):
             os.unlink(self.pth)
 
@@ -351,11 +344,11 @@ class Environment(object):
         Args: `temporary` the folder for temporary files. Raises Refused if the import fails or the
         versions differ.
         """
-        # Without PyPI's suffix: 1.2.1 for the wheel 1.2.1.post1.
-        expected = re.sub(r"\.post\d+$", "", self.wheels[0].split("==")[1])
+        # Without the suffix: 1.2.1 for PyPI's wheel 1.2.1.post1, 1.9.1 for an own build 1.9.1+mine.
+        expected = re.match(r"\d+(\.\d+)*", self.wheels[0].split("==")[1]).group()
         program = PROVE_WITH_PACKAGE if self.site_path else PROVE
         version = self.run("import MXNet", [self.python, "-c", program], temporary).split()[-1]
-        if version != expected:
+        if not re.match(re.escape(expected) + r"(?![.\d])", version):
             raise Refused(
                 "the wheel %s contains MXNet %s: correct this wheel's version in "
                 "python/mxcluster/cluster/mxnet.yml" % (self.wheels[0], version)
@@ -417,6 +410,9 @@ ARGUMENTS = dict(
     # folders and zip files stay, because jobs may still import from them.
     site_path=dict(type="path"),
     archive=dict(type="path"),  # the tar file with the wheels
+    is_layer=dict(type="bool", default=False),  # install into the folder `path` itself
+    # Layers that the environment imports after its own packages. A missing folder is ignored.
+    layers=dict(type="list", elements="path", default=[]),
     # Install into the administrator's folder of `python` (/usr/local), for all its users.
     # The environment then uses these packages.
     system=dict(type="bool", default=False),

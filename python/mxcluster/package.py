@@ -23,6 +23,16 @@ SCRIPT_ZIP, SCRIPT_FOLDER, OWN_FOLDERS = "script.zip", "script", "files"
 # The variable with the path of the script's own folder in the folder of all its code. It is missing
 # if both are the same folder.
 SCRIPT_PLACE = "MXCLUSTER_SCRIPT_PLACE"
+# The variable with the folder of the script's packages. Without requirements it is missing.
+LAYER = "MXCLUSTER_LAYER"
+
+
+def layer_folder(python: str, digest: str) -> str:
+    """Return the folder of a layer of packages on a node. The role mxnet has the same rule.
+
+    Args: `python` the path <environment>/bin/python; `digest` of the layer.
+    """
+    return "%s-packages/%s" % (os.path.dirname(os.path.dirname(python)), digest)
 
 
 def archive(

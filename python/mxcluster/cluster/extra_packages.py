@@ -1,4 +1,4 @@
-"""Choose wheels for the packages that scripts need besides MXNet (mxnet_packages).
+"""Choose wheels for the packages that scripts need besides MXNet (mxnet_packages, requirements).
 
 The controller chooses the wheels once for each version of Python. It saves the choice in a file
 beside the wheels. The name of the file has a digest of all inputs. So the same packages give the
@@ -13,7 +13,19 @@ import json
 import os
 import re
 import tempfile
-from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+import zipfile
+from typing import (
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from mxcluster.cluster import wheels
 from mxcluster.errors import BadInput, MxclusterError, refuse
@@ -21,7 +33,7 @@ from mxcluster.file_io import read_intact, replace, sha256
 from mxcluster.model import names
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import each, table, text
-from mxcluster.model.software import Build, Environment
+from mxcluster.model.software import Build, Environment, Layer
 
 Fetch = Callable[[str, List[str], List[str], str, str], None]
 
@@ -33,6 +45,7 @@ class ExtraPackage(NamedTuple):
     digests: List[str]  # the allowed sha256 values, [] for all
     name: str  # the normalized name, see `wheels.plain`
     versions: str  # such as "==4.66.1", "" for all versions
+    knob: str = "mxnet_packages"  # the knob that names the package, for messages
 
 
 class Choice(Record):
@@ -45,6 +58,8 @@ class Choice(Record):
 
 
 KNOB = "mxnet_packages"
+# Modules of the environment that no wheel of a package may contain.
+NEVER = ("mxcluster", "mxnet", "numpy")
 HASH = re.compile(r"--hash[= ]sha256:[0-9a-f]{64}")
 
 
@@ -59,30 +74,35 @@ def of_knob(value: object, cwd: str) -> List[ExtraPackage]:
     if isinstance(value, str):
         line = value.strip()
         if "/" in line or line.endswith(".txt"):
-            return _file(os.path.abspath(os.path.join(cwd, os.path.expanduser(line))))
+            return of_file(os.path.abspath(os.path.join(cwd, os.path.expanduser(line))))
         value = re.split(r"[\s,]+(?![=<>~!])", line) if line else []
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
         raise BadInput(
             "%s=%r is refused: give a list of names, such as [six, tqdm==4.66.1], or the "
             "path of a requirements file on the controller" % (KNOB, value)
         )
-    return _parsed((one.strip(), KNOB) for one in value if one.strip())
+    return _parsed(((one.strip(), KNOB) for one in value if one.strip()), KNOB)
 
 
-def _file(path: str) -> List[ExtraPackage]:
+def of_file(path: str, knob: str = KNOB) -> List[ExtraPackage]:
+    """Return the packages of the requirements file `path`, sorted by name.
+
+    Args: `knob` that names the file, for messages. Raises BadInput for a wrong line, or if the file
+    is not readable.
+    """
     try:
         with open(path, encoding="utf-8") as stream:
             content = stream.read()
     except (OSError, ValueError) as error:
         raise BadInput(
             "%s: the controller cannot read %s (%s): correct the path or the file"
-            % (KNOB, path, getattr(error, "strerror", None) or "the file is not UTF-8 text")
+            % (knob, path, getattr(error, "strerror", None) or "the file is not UTF-8 text")
         ) from error
     stripped = (
         (re.sub(r"(^|\s)#.*", "", line).strip(), "%s, line %d" % (path, number))
         for number, line in _joined(content)
     )
-    return _parsed((line, where) for line, where in stripped if line)
+    return _parsed(((line, where) for line, where in stripped if line), knob)
 
 
 def _joined(content: str) -> Iterator[Tuple[int, str]]:
@@ -100,7 +120,7 @@ def _joined(content: str) -> Iterator[Tuple[int, str]]:
         yield first, " ".join(parts)
 
 
-def _parsed(lines: Iterator[Tuple[str, str]]) -> List[ExtraPackage]:
+def _parsed(lines: Iterator[Tuple[str, str]], knob: str) -> List[ExtraPackage]:
     found, problems = {}, []  # type: Dict[str, ExtraPackage], List[str]
     for line, where in lines:
         text, *options = re.split(r"\s+(?=--)", line)
@@ -122,6 +142,7 @@ def _parsed(lines: Iterator[Tuple[str, str]]) -> List[ExtraPackage]:
             digests=sorted(option[-64:] for option in options),
             name=name,
             versions=versions,
+            knob=knob,
         )
     refuse(problems)
     return [found[name] for name in sorted(found)]
@@ -182,19 +203,64 @@ def extended(
     build = environment.build_for(python)
     if build is None or not wanted:
         return environment
-    refuse(_against(wanted, build, python))
-    path = _path(store, wanted, build, python)
-    choice = read_intact(path, Choice.decode)
+    choice = _choice(wanted, build, python, store, fetch, known_only)
     if choice is None:
-        if known_only:
-            return None
-        chosen = choose(store, wanted, build, python, fetch or download)
-        choice = Choice(packages=[package.text for package in wanted], wheels=chosen)
-        replace(path, json.dumps(choice.encode(), indent=1))
+        return None
     return environment.replaced(
         builds=[build.replaced(python=[python], wheels=[*build.wheels, *sorted(choice.wheels)])],
         hashes=dict(environment.hashes, **choice.wheels),
     )
+
+
+def layer(
+    environment: Environment,
+    wanted: Sequence[ExtraPackage],
+    python: str,
+    store: str,
+    fetch: Optional[Fetch] = None,
+    known_only: bool = False,
+) -> Optional[Layer]:
+    """Return the wanted packages as a layer over the environment for one Python.
+
+    The layer has no wheel of the environment, so the environment stays as it is. The result is None
+    if `wanted` is empty, or if the environment has no build for this Python. The arguments and
+    errors are those of `extended`.
+    """
+    build = environment.build_for(python)
+    if build is None or not wanted:
+        return None
+    choice = _choice(wanted, build, python, store, fetch, known_only)
+    if choice is None:
+        return None
+    found = Environment(
+        builds=[Build(python=[python], pip=build.pip, wheels=sorted(choice.wheels))],
+        hashes=dict(choice.wheels, **{build.pip: environment.hashes.get(build.pip, [])}),
+        name="the layer of packages (%s)" % wanted[0].knob,
+        note="Another Python has made the environment: run provision.yml again.",
+    )
+    return Layer(digest=wheels.needs(found, python).digest, **vars(found))
+
+
+def _choice(
+    wanted: Sequence[ExtraPackage],
+    build: Build,
+    python: str,
+    store: str,
+    fetch: Optional[Fetch],
+    known_only: bool,
+) -> Optional[Choice]:
+    """Return the wheels of `wanted` for a build: those of an earlier run, or a new choice.
+
+    See `extended` for the arguments and errors.
+    """
+    refuse(_against(wanted, build, python))
+    path = _path(store, wanted, build, python)
+    choice = read_intact(path, Choice.decode)
+    if choice is None and not known_only:
+        chosen = choose(store, wanted, build, python, fetch or download)
+        choice = Choice(packages=[package.text for package in wanted], wheels=chosen)
+        replace(path, json.dumps(choice.encode(), indent=1))
+    return choice
 
 
 def choose(
@@ -206,14 +272,17 @@ def choose(
 
     Args: `build` an item of the builds of `pairs.environment`; the others are as in `extended`.
 
-    Raises MxclusterError if pip fails. Raises BadInput if a dependency conflicts with `build`, or
-    if the requirements file lists other sha256 values.
+    Raises MxclusterError if pip fails. Raises BadInput if a dependency conflicts with `build`, if a
+    wheel contains a module of NEVER, or if the requirements file lists other sha256 values.
     """
-    packages = [package.text for package in wanted]
+    packages, knob = [package.text for package in wanted], wanted[0].knob
     pinned = _pins([*build.wheels, build.pip])
     os.makedirs(store, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=wheels.DRAFT, dir=store) as draft:
-        fetch(draft, packages, list(pinned.values()), python, store)
+        try:
+            fetch(draft, packages, list(pinned.values()), python, store)
+        except MxclusterError as error:
+            raise MxclusterError("%s: %s" % (knob, error)) from None
         chosen, moved = {}, []
         for file in sorted(file for file in os.listdir(draft) if file.endswith(".whl")):
             name, pin = wheels.plain(file.split("-")[0]), "==".join(file.split("-")[:2])
@@ -223,7 +292,14 @@ def choose(
                 raise BadInput(
                     "%s: one of the packages %s requires %s, which conflicts with %s: remove the "
                     "package with this requirement, or choose another version of that package"
-                    % (KNOB, ", ".join(packages), pin, build.wheels[0])
+                    % (knob, ", ".join(packages), pin, build.wheels[0])
+                )
+            hidden = sorted(modules_of(os.path.join(draft, file)).intersection(NEVER))
+            if hidden:
+                raise BadInput(
+                    "%s: the wheel of %s contains the module %s, and would replace the package of "
+                    "the environment: remove the package that requires %s"
+                    % (knob, pin, hidden[0], pin)
                 )
             chosen[pin] = [sha256(os.path.join(draft, file))]
             allowed = next((package.digests for package in wanted if package.name == name), [])
@@ -231,7 +307,7 @@ def choose(
                 raise BadInput(
                     "%s: %s for Python %s has the sha256 %s, which the requirements file does not "
                     "list: add this digest to the file if the wheel is right"
-                    % (KNOB, pin, python, chosen[pin][0])
+                    % (knob, pin, python, chosen[pin][0])
                 )
             moved.append(file)
         for file in moved:
@@ -264,7 +340,25 @@ def download(folder: str, names: List[str], pinned: List[str], python: str, stor
             else "pip could not fetch the packages for Python %s. Give the controller access to a "
             "package index, or correct the names of the packages" % python
         )
-        raise MxclusterError("%s: %s. pip says:\n%s" % (KNOB, reason, output))
+        raise MxclusterError("%s. pip says:\n%s" % (reason, output))
+
+
+def modules_of(path: str) -> Set[str]:
+    """Return the top modules and packages in the wheel `path`, {} for a damaged file.
+
+    The folder <name>.data/purelib of a wheel has the same rank as the wheel itself.
+    """
+    try:
+        with zipfile.ZipFile(path) as wheel:
+            parts = [name.split("/") for name in wheel.namelist()]
+    except (OSError, zipfile.BadZipFile):
+        return set()
+    tops = [
+        part[2] if part[0].endswith(".data") and part[1] in ("purelib", "platlib") else part[0]
+        for part in parts
+        if not part[0].endswith(".data") or len(part) > 2
+    ]
+    return {top.split(".")[0] for top in tops if not top.endswith(".dist-info")}
 
 
 def _is_own(name: str) -> bool:
@@ -287,7 +381,7 @@ def _against(wanted: Sequence[ExtraPackage], build: Build, python: str) -> Itera
         if pin and pin.split("==")[1] not in SpecifierSet(package.versions):
             yield (
                 "%s: %s is refused: %s on Python %s needs %s. Remove %s, or give the needed version"
-                % (KNOB, package.text, build.wheels[0], python, pin, package.name)
+                % (package.knob, package.text, build.wheels[0], python, pin, package.name)
             )
 
 

@@ -4,10 +4,11 @@ The comments of these files beside this module describe the rows. The classes of
 misspelt name.
 """
 
+import contextlib
 import functools
 import os
 import re
-from typing import Dict, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from mxcluster.errors import BadInput, did_you_mean
 from mxcluster.model import names
@@ -187,16 +188,38 @@ def _read(name: str, shape: Shape[T]) -> T:
             raise BadInput("%s: %s: correct the row" % (path, wrong)) from None
 
 
-@functools.lru_cache(maxsize=None)
 def table() -> Table:
-    """Return the content of mxnet.yml and versions.yml."""
+    """Return the content of mxnet.yml and versions.yml, or the table of `in_place_of_files`."""
+    return _given[-1][0] if _given else _table_of_files()
+
+
+# The tables of `in_place_of_files`, the innermost last.
+_given: List[Tuple[Table, Mapping[str, GpuWheel]]] = []
+
+
+@contextlib.contextmanager
+def in_place_of_files(tables: Table, wheels: Mapping[str, GpuWheel]) -> Iterator[None]:
+    """Let `table` return `tables`, and `gpu_wheels` return `wheels`, while the block runs."""
+    _given.append((tables, wheels))
+    try:
+        yield
+    finally:
+        _given.pop()
+
+
+@functools.lru_cache(maxsize=None)
+def _table_of_files() -> Table:
     rows = table_of(text, lambda value: value)
     return Table.decode(dict(_read("mxnet.yml", rows), **_read("versions.yml", rows)))
 
 
-@functools.lru_cache(maxsize=None)
 def gpu_wheels() -> Mapping[str, GpuWheel]:
-    """Return gpu_wheels.yml: {"mxnet-cu92==1.2.1.post1": its row}."""
+    """Return gpu_wheels.yml: {"mxnet-cu92==1.2.1.post1": its row}. See `table`."""
+    return _given[-1][1] if _given else _gpu_wheels_of_file()
+
+
+@functools.lru_cache(maxsize=None)
+def _gpu_wheels_of_file() -> Mapping[str, GpuWheel]:
     found: Dict[str, GpuWheel] = {}
     for one in _read("gpu_wheels.yml", each(record(_GpuWheels))):
         found.update((wheel, GpuWheel(needed=one.needed, sass=one.sass)) for wheel in one.wheels)

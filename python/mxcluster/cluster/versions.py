@@ -7,7 +7,7 @@ tables. The module `pairs` decides which versions work together.
 import re
 from typing import Iterable, List, Mapping, Optional, Tuple
 
-from mxcluster.cluster import pairs
+from mxcluster.cluster import own_wheel, pairs
 from mxcluster.cluster.version_table import System, architecture, chip, cuda_row, number, table
 from mxcluster.errors import BadInput
 from mxcluster.model import node_record, software
@@ -127,9 +127,29 @@ def decide(choice: software.Choice, node: software.Machine) -> software.Decision
     name, row = system(node.system, node.system_version)
     _check_node(choice, node, name)
     cuda = choice.cuda_version if node.gpus else ""
-    mxnet, wanted = choice.mxnet_version, pairs.target(cuda, choice.mxnet_build == "mkl")
+    wanted = pairs.target(cuda, choice.mxnet_build == "mkl")
     if cuda:
         cuda_row(cuda)  # refuses an unknown CUDA
+    if choice.wheel is None:
+        return _decide(choice, node, wanted, name, row)
+    with own_wheel.in_tables(choice.wheel, choice.mxnet_version, wanted):
+        decision = _decide(choice, node, wanted, name, row)
+    known = own_wheel.spoken(choice.wheel)
+    environment = decision.environment
+    return decision.replaced(
+        wheel=known,
+        environment=environment.replaced(name="%s from %s" % (environment.name, known)),
+    )
+
+
+def _decide(
+    choice: software.Choice, node: software.Machine, wanted: str, name: str, row: System
+) -> software.Decision:
+    """Return the software of one node for the target `wanted`.
+
+    Args: `name` and `row` the result of `system`; the others as for `decide`, with its errors.
+    """
+    mxnet, cuda = choice.mxnet_version, pairs.cuda_of(wanted)
     installable = row.driver and node.own_system
     installs = installable and choice.driver_install != "false"
     # The role nvidia_driver replaces an older driver, or refuses the node.

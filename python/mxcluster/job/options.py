@@ -148,6 +148,13 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
     _needs("script_args", "script", "add the script, as -e script=path/to/script.py"),
     _needs("script_root", "script", "add the script, as -e script=path/to/script.py"),
     _needs("script_mb", "script", "add the script, as -e script=path/to/script.py"),
+    _needs("requirements", "script", "add the script, as -e script=path/to/script.py"),
+    (
+        lambda given: given.requirements and given.runtime != HOST,
+        "requirements=%(requirements)s is refused with runtime=%(runtime)s, because the packages "
+        "of a container are those of its image: add them to the image, or use runtime=host",
+    ),
+    _not_for_batch("requirements", "name the packages in mxnet_packages, and run provision.yml"),
     _needs("metrics", "script", "add the script, as -e script=path/to/script.py"),
     (
         lambda given: (

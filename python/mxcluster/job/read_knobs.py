@@ -13,7 +13,7 @@ from mxcluster.model.plan import Plan
 _OF_PROGRAM = ("program", "lr_scale", "resume", "model_load_job")
 # Knobs of the training program's sections that also count for a script.
 _OF_EVERY_WORKER = ("data_dir", "data_allocator")
-_OF_SCRIPT = ("script_args", "script_root", "script_mb", "server_classes")
+_OF_SCRIPT = ("script_args", "script_root", "script_mb", "requirements", "server_classes")
 
 
 def readable(plan: Plan) -> FrozenSet[str]:

@@ -229,8 +229,8 @@ def _imports(
             places.setdefault(place, []).append(one.module)
         elif one.is_sure and lacking:
             notes.append(
-                "%s will not find the module %s, which %s imports in line %d. Add its package to "
-                "mxnet_packages and run provision.yml, or put the module beside the script"
+                "%s will not find the module %s, which %s imports in line %d. Name its package in "
+                "a file for -e requirements=FILE, or put the module beside the script"
                 % (
                     some(lacking, NAMED) if len(lacking) < len(modules) else "the nodes",
                     _named([one.module]),

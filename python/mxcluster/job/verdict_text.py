@@ -21,7 +21,7 @@ _HINTS = {
     "compile with USE_DIST_KVSTORE": "this MXNet was built without the distributed kv-store: "
     "install the official wheel with provision.yml on this host.",
     "No module named": "a Python module is missing on the nodes: put a module of your own beside "
-    "the script. For any other module, name its package in mxnet_packages and run provision.yml.",
+    "the script. For any other module, name its package in a file for -e requirements=FILE.",
     "GPU support is disabled|GPU is not enabled": "the job uses GPUs, but the host has an MXNet "
     "wheel for CPUs: provision the host with a CUDA version, or train with -e gpus=''.",
     "libcudart": "the host lacks the CUDA runtime of this MXNet wheel: provision the host with the "

@@ -170,6 +170,10 @@ class Program(Record):
     is the root of the git clone that holds the script."""
     script_mb: int = _of_train(whole_number(1, MOST_SCRIPT_MB), 16)
     """The limit in megabytes for the folder that goes to the nodes with the script."""
+    requirements: str = _of_train(_path, "")
+    """A requirements file on the controller with packages of the script. `train.yml` installs the
+    packages and their dependencies as wheels, in a folder of their own on each node. They cannot
+    replace MXNet or numpy."""
     script_args: Sequence[str] = _of_train(
         converted(
             to_list,

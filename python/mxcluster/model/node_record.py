@@ -138,6 +138,8 @@ class Places(Record):
     """The folder of the data sets."""
     target: str = field(words, default="")
     """The build of MXNet: "cpu", or "cu92" for CUDA 9.2."""
+    wheel: str = field(words, default="")
+    """The file and the sha256 of the user's own build of MXNet, empty without one."""
     bus: int = field(whole_number(0, 1024), default=0)
     """The number of NVIDIA's GPUs on the PCI bus."""
     cuda: Optional[Cuda] = field(cuda_or_none, default=None)

@@ -33,6 +33,7 @@ from mxcluster.model.shapes import (
     whole,
     words,
 )
+from mxcluster.model.software import Layer
 from mxcluster.model.status import Witness
 from mxcluster.model.submission import Submission
 
@@ -93,6 +94,8 @@ class Node(Place):
     cuda: Optional[Cuda] = field(optional(record(Cuda)), default=None)
     mounts: Optional[List[str]] = field(optional(each(names.path)), default=None)
     """The folders that a container reads, besides the job folder and the package."""
+    layer: str = field(or_empty(names.digest), default="")
+    """The digest of the layer with the script's packages, empty without one."""
 
 
 class Peer(Record, nulls=True):
@@ -271,6 +274,8 @@ class Plan(Record, nulls=True):
     """The containers of the processes, None for a job on the hosts."""
     nodes: Dict[str, Node] = field(table(_host, record(Node), MOST))
     """{host: its node}."""
+    layers: Dict[str, Layer] = field(table(names.digest, record(Layer)), default={})
+    """{digest: a layer with packages of the script}."""
     ports_open: List[str] = field(each(_host, MOST), default=[])
     """The hosts on which the job cannot close its ports, because it has no root there."""
     processes: List[Process] = field(each(record(Process), MOST))

@@ -50,6 +50,8 @@ class NodeOfRun(Hardware):
     python: str = field(words, default="")
     mxnet: str = field(words, default="")
     numpy: str = field(words, default="")
+    wheel: str = field(words, default="")
+    """The file and the sha256 of the user's own build of MXNet, empty without one."""
 
 
 class Clone(Record):

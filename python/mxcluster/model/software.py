@@ -68,6 +68,26 @@ class Environment(Record):
         return [python for build in self.builds for python in build.python]
 
 
+class Layer(Environment):
+    """Packages in a folder of their own, which some Pythons import beside an environment."""
+
+    digest: str = field(names.digest)
+    """The sha256 of the wheels and of the version of Python. It names the folder."""
+
+
+class OwnWheel(Record):
+    """The user's own build of MXNet (mxnet_wheel), as the controller has read it."""
+
+    file: str = field(matching(r"[^/\x00-\x1f]+\.whl", "the name of a wheel", 255))
+    pin: str = field(text)
+    """The package and its version, such as "mxnet==1.9.1+mine"."""
+    sha256: str = field(names.digest)
+    needed: Sequence[str] = field(each(names.library))
+    """The libraries that the system must provide."""
+    sass: Sequence[str] = field(each(names.version))
+    """The compute capabilities with machine code, empty for a wheel for CPUs."""
+
+
 class File(Record):
     """A file to fetch."""
 
@@ -156,6 +176,8 @@ class Choice(Record, strict=True):
     """{file name: digest}."""
     nvidia_keys: Sequence[SigningKey] = field(each(record(SigningKey)))
     """The keys that sign the packages, empty for NVIDIA's keys."""
+    wheel: Optional[OwnWheel] = field(_none_or(record(OwnWheel)), default=None)
+    """The user's own build of MXNet, None for a wheel of the tables."""
 
 
 class Machine(Record):
@@ -197,3 +219,5 @@ class Decision(Record, nulls=True):
     driver: Optional[NeededDriver] = field(optional(record(NeededDriver)), default=None)
     installed: Optional[node_record.Cuda] = field(optional(record(node_record.Cuda)), default=None)
     """The installed CUDA that verify.yml expects."""
+    wheel: str = field(words, default="")
+    """The file and the sha256 of the user's own build of MXNet, empty without one."""

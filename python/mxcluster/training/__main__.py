@@ -18,6 +18,7 @@ import gc
 import os
 import signal
 import sys
+import sysconfig
 import threading
 import traceback
 import types
@@ -27,7 +28,7 @@ from mxcluster import events, exit_codes, phases
 from mxcluster.model.events import Done
 from mxcluster.node import addresses, mxnet_compat
 from mxcluster.node.mxnet_types import KVStore
-from mxcluster.package import SCRIPT_PLACE
+from mxcluster.package import LAYER, SCRIPT_PLACE
 from mxcluster.training import late_variables, mxnet_library, pulse_file, scheduler
 from mxcluster.training.death_watch import Deadline, Watch, timeout_from_env, watching_handle
 
@@ -220,6 +221,21 @@ def _script(path: str, arguments: List[str]) -> None:
     exec(code, vars(main_module))
 
 
+def add_layer() -> None:
+    """Let this process import the packages of the script, if the job has some.
+
+    The folder comes after the packages of the environment, so that it replaces none of them, and
+    before the packages of mxnet_packages, which the environment imports last.
+    """
+    layer = os.environ.get(LAYER)
+    if layer:
+        own = [sysconfig.get_path("purelib"), sysconfig.get_path("platlib")]
+        last = max(
+            (index for index, path in enumerate(sys.path) if path in own), default=len(sys.path)
+        )
+        sys.path.insert(last + 1, layer)
+
+
 def refuse_taken_port() -> None:
     """End this process with PORT_TAKEN if another program holds this process's planned port.
 
@@ -263,6 +279,7 @@ def main(argv: List[str]) -> None:
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
     pulse_file.start()
+    add_layer()
     if argv == ["serve"]:
         # MXNet loads for seconds. Check the port after the load, just before ps-lite binds.
         if os.environ["DMLC_ROLE"] == "scheduler":

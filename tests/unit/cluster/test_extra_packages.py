@@ -129,6 +129,55 @@ def test_versions_are_chosen_once_and_kept(tmp_path):
     assert len(index.asked) == 1
 
 
+def test_a_layer_has_the_packages_alone(tmp_path):
+    index = Index("tqdm-4", "six-1", "numpy-1.14.6")
+    known = ENVIRONMENT.replaced(hashes={"numpy==1.14.6": ["0" * 64], BUILD.pip: ["1" * 64]})
+    (tmp_path / "mine.txt").write_text("tqdm\nsix\n")
+    wanted = extra_packages.of_file(str(tmp_path / "mine.txt"), "requirements")
+    given = known, wanted, "3.6", str(tmp_path), index
+    assert extra_packages.layer(*given, known_only=True) is None and index.asked == []
+    found = extra_packages.layer(*given)
+    assert found.builds == [Build(python=["3.6"], pip=BUILD.pip, wheels=["six==1", "tqdm==4"])]
+    assert set(found.hashes) == {"six==1", "tqdm==4", BUILD.pip}
+    assert extra_packages.layer(*given, known_only=True) == found and len(index.asked) == 1
+    # The choice is that of mxnet_packages, so a bundle with these packages serves both.
+    assert extra_packages.extended(known, wish("six", "tqdm"), *given[2:], known_only=True)
+    # Another wheel gives another layer.
+    (tmp_path / "mine.txt").write_text("six\n")
+    other = extra_packages.of_file(str(tmp_path / "mine.txt"), "requirements")
+    assert extra_packages.layer(known, other, *given[2:4], Index("six-1")).digest != found.digest
+    assert extra_packages.layer(known, [], *given[2:]) is None
+    assert extra_packages.layer(known, wanted, "3.9", *given[3:]) is None
+
+
+@pytest.mark.parametrize(
+    "member", ["numpy/__init__.py", "mxnet.py", "evil-1.data/purelib/numpy/core.py"]
+)
+def test_a_wheel_with_a_module_of_the_environment_is_refused(tmp_path, member):
+    def index(folder, names, pinned, python, store):
+        with zipfile.ZipFile(folder + "/evil-1-py3-none-any.whl", "w") as wheel:
+            wheel.writestr("evil/__init__.py", "")
+            wheel.writestr("evil-1.dist-info/METADATA", "")
+            wheel.writestr(member, "")
+
+    (tmp_path / "mine.txt").write_text("evil\n")
+    wanted = extra_packages.of_file(str(tmp_path / "mine.txt"), "requirements")
+    with pytest.raises(
+        BadInput, match="requirements: the wheel of evil==1 contains the module (numpy|mxnet), and"
+    ):
+        extra_packages.layer(ENVIRONMENT, wanted, "3.6", str(tmp_path / "store"), index)
+    assert list((tmp_path / "store").iterdir()) == []
+
+
+def test_messages_name_the_knob_of_the_packages(tmp_path):
+    (tmp_path / "mine.txt").write_text("numpy>=1.20\n")
+    wanted = extra_packages.of_file(str(tmp_path / "mine.txt"), "requirements")
+    with pytest.raises(BadInput, match="^requirements: numpy>=1.20 is refused"):
+        extra_packages.layer(ENVIRONMENT, wanted, "3.6", str(tmp_path), Index())
+    with pytest.raises(BadInput, match="^requirements: the controller cannot read .*none.txt"):
+        extra_packages.of_file(str(tmp_path / "none.txt"), "requirements")
+
+
 def test_a_torn_choice_is_made_again(tmp_path):
     index = Index("six-1")
     extra_packages.extended(ENVIRONMENT, wish("six"), "3.6", str(tmp_path), index)

@@ -283,8 +283,8 @@ def test_the_plan_warns_of_modules_that_the_nodes_lack(tmp_path):
     (tmp_path / "own.py").write_text("import json\n\nfrom pandas.core import frame\n")
     first, second = notes_of(tmp_path, "import own\nimport mxnet, numpy\nclass A:\n  import tqdm")
     assert first == (
-        "the nodes will not find the module pandas, which own.py imports in line 3. Add its "
-        "package to mxnet_packages and run provision.yml, or put the module beside the script"
+        "the nodes will not find the module pandas, which own.py imports in line 3. Name its "
+        "package in a file for -e requirements=FILE, or put the module beside the script"
     )
     assert second.startswith("b will not find the module tqdm, which train.py imports in line 4.")
     # The records of an earlier version lack the modules.

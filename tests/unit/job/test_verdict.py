@@ -305,7 +305,7 @@ def test_the_last_lines_of_a_failure():
         "  node2/worker-1 | Traceback (most recent call last):",
         "  node2/worker-1 | ModuleNotFoundError: No module named 'gluoncv'",
         "hint      a Python module is missing on the nodes: put a module of your own beside the "
-        "script. For any other module, name its package in mxnet_packages and run provision.yml.",
+        "script. For any other module, name its package in a file for -e requirements=FILE.",
         "not searched: node1, node2",
         "logs      runs/j1/nodes",
         "report    runs/j1/report.html",

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from mxcluster.cluster import version_table
+from mxcluster.cluster import version_table, wheel_library
 from tools import gpu_wheels
 
 SOURCE = """
@@ -21,7 +21,7 @@ def fat_binary(*entries):
         struct.pack("<HHIQIIHHI", kind, 0x101, 64, 8, 0, 0, 0, 0, capability).ljust(72, b"\1")
         for kind, capability in entries
     )
-    return struct.pack("<IHHQ", gpu_wheels.FATBIN, 1, 16, len(inside)) + inside
+    return struct.pack("<IHHQ", wheel_library.FATBIN, 1, 16, len(inside)) + inside
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from mxcluster.job.plan import (
     make_plan,
     ports,
     resume,
+    script_packages,
     site,
     submission,
     table,
@@ -49,11 +50,13 @@ class Folders(NamedTuple):
         records: the folder of the node records. The profile, if any, is beside this folder.
         runs: the folder of all runs.
         cwd: the folder at which relative paths begin.
+        store: the store of wheels for the knob requirements, None to check only its file.
     """
 
     records: str
     runs: str
     cwd: str
+    store: Optional[script_packages.Store] = None
 
 
 class Planned(NamedTuple):
@@ -131,7 +134,7 @@ def plan_job(
     if LAUNCHERS[options.launcher].is_batch:
         planned = _submission(inputs, notes, measures)
     else:
-        planned = _training(inputs, notes, folders.records)
+        planned = _training(inputs, notes, folders)
     return planned._replace(model=model, resume=checkpoint.files if checkpoint else [])
 
 
@@ -145,14 +148,14 @@ def planned(inputs: Inputs, plan: Plan, lines: List[str], script: str = "") -> P
     return Planned(plan=plan, table="\n".join(lines), looks=looks, script=script)
 
 
-def _training(inputs: Inputs, notes: List[str], records_dir: str) -> Planned:
+def _training(inputs: Inputs, notes: List[str], folders: Folders) -> Planned:
     """Return the plan of a training on nodes of the inventory.
 
-    Args: `notes` the lines for the user; `records_dir` the folder beside the profile.
+    Args: `notes` the lines for the user; `folders` of the controller.
     """
     options = inputs.options
     try:
-        inputs = inputs._replace(profile=read_profile(records_dir))
+        inputs = inputs._replace(profile=read_profile(folders.records))
     except BadInput as refusal:
         # A damaged profile must not stop profile.yml, or a job that needs no profile.
         if schemes.of(options.kv).waits == schemes.GROUP:
@@ -168,7 +171,8 @@ def _training(inputs: Inputs, notes: List[str], records_dir: str) -> Planned:
             ) from None
         raise
     script, more = _script(inputs, [one.host for one in plan.of_role(WORKER)])
-    return planned(inputs, plan, notes + more + [table(plan)], script)
+    plan, installed = script_packages.add(plan, inputs.records, folders.store)
+    return planned(inputs, plan, notes + more + [table(plan), *installed], script)
 
 
 def _submission(inputs: Inputs, notes: List[str], measures: bool) -> Planned:
@@ -198,8 +202,9 @@ def _script(inputs: Inputs, hosts: Sequence[str]) -> Tuple[str, List[str]]:
     records = {host: inputs.records[host] for host in hosts}
     pythons = [record.python_version for record in records.values()]
     modules = {host: record.modules for host, record in records.items() if record.modules}
-    # An image and the folders of PYTHONPATH may hold further modules.
-    if options.runtime != HOST or "PYTHONPATH" in {**options.env, **options.env_worker}:
+    # An image, the folders of PYTHONPATH and a layer of packages may hold further modules.
+    more = "PYTHONPATH" in {**options.env, **options.env_worker} or options.requirements
+    if options.runtime != HOST or more:
         modules = {}
     return user_script.pack(
         options.script, pythons, options.script_root, options.script_mb, modules
@@ -328,7 +333,7 @@ def with_paths(options: Options, cwd: str) -> Options:
     """
     paths = {
         name: existing(name, path, cwd, folder=name == "data_src")
-        for name in ("hosts_file", "groups_file", "data_sharding_file", "data_src")
+        for name in ("hosts_file", "groups_file", "data_sharding_file", "data_src", "requirements")
         for path in [vars(options)[name]]
         if path
     }

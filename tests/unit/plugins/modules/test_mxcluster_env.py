@@ -153,6 +153,64 @@ def test_an_environment_is_built_once_for_all_users(node, monkeypatch):
     assert not again["changed"] and again["built"] and again["done"], again
 
 
+def test_a_layer_leaves_the_environment_as_it_is(node):
+    """The environment imports a layer last. Another list of packages builds another layer."""
+    assert node.run()["changed"]
+    python, marker = str(node.path / "bin" / "python"), node.path / "mxcluster-env.json"
+    before = marker.stat()
+    sources = {"numpy": "VERSION = 'of the layer'\n", "six": "VERSION = 1\n"}
+    files = [make_wheel(node.folder, name, "2", text) for name, text in sources.items()]
+    files.append(pathlib.Path(ask(node.params["python"], BUNDLED)))
+    names = ["==".join(path.name.split("-")[:2]) for path in files]
+    node.pack(files)
+    layer = node.path.parent / "env-packages" / "digest"
+    given = {
+        "path": str(layer),
+        "python": python,
+        "is_layer": True,
+        "builds": [{"python": [node.version], "wheels": names[:2], "pip": names[2]}],
+        "hashes": {
+            name: [hashlib.sha256(path.read_bytes()).hexdigest()]
+            for name, path in zip(names, files, strict=True)
+        },
+    }
+    asked = node.run(ask=True, **given)
+    assert asked["changed"] and not asked["done"] and not layer.parent.exists(), asked
+    built = node.run(**given)
+    assert built["changed"] and built["done"] and (layer / "six.py").exists(), built
+    assert not node.run(archive="", **given)["changed"]
+
+    # The environment needs no archive, because only its list of layers changes.
+    named = node.run(archive="", layers=[str(layer)])
+    assert named["changed"] and named["done"], named
+    assert not node.run(archive="", layers=[str(layer)])["changed"]
+    assert (before.st_ino, before.st_mtime_ns) == (marker.stat().st_ino, marker.stat().st_mtime_ns)
+    found = "import numpy, six; print(six.VERSION, getattr(numpy, 'VERSION', 'own'))"
+    assert ask(python, found) == "1 own"
+    assert node.run(archive="")["changed"]
+    with pytest.raises(subprocess.CalledProcessError):
+        ask(python, "import six")
+
+
+def test_a_layer_of_other_files_is_refused(controller):
+    assert controller.run()["changed"]
+    path = make_wheel(controller.folder, "six", "1", "")
+    pip = pathlib.Path(ask(controller.params["python"], BUNDLED))
+    controller.pack([path, pip])
+    names = ["six==1", "==".join(pip.name.split("-")[:2])]
+    digests = ["0" * 64, hashlib.sha256(pip.read_bytes()).hexdigest()]
+    layer = controller.path.parent / "env-packages" / "digest"
+    refused = controller.run(
+        path=str(layer),
+        python=str(controller.path / "bin" / "python"),
+        is_layer=True,
+        builds=[{"python": [controller.version], "wheels": names[:1], "pip": names[1]}],
+        hashes={name: [digest] for name, digest in zip(names, digests, strict=True)},
+    )
+    assert refused["failed"] and "is not the digest of a wheel" in refused["msg"], refused
+    assert not layer.exists()
+
+
 def test_files_that_root_runs_belong_to_root(node):
     """Owners and modes of the archive are dropped; other users cannot enter the build folder."""
     if os.geteuid() == 0:
