@@ -17,6 +17,7 @@ from mxcluster.job.plan import packed
 from mxcluster.job.plan.inputs import results_folder
 from mxcluster.job.report import history
 from mxcluster.model.answers import JobList
+from mxcluster.model.answers import Stacks as StackTraces
 from mxcluster.model.answers import Stopped as StopAnswer
 from mxcluster.model.job_knobs import note_of_run, tag_of_run
 from mxcluster.model.listing import ListedJob
@@ -71,6 +72,12 @@ class Choose(OfNodes, kind="choose"):
 
     job: str = field(arguments.text, default="")
     """Empty for the only running job."""
+    only: Sequence[str] = field(arguments.texts, default=[])
+    """The names of processes of the job, [] for all."""
+    running: bool = field(arguments.flag, default=False)
+    """True if the job must run."""
+    follow: bool = field(arguments.flag, default=False)
+    """True if the next play follows the logs of the job."""
 
 
 class ChooseToStop(Choose, kind="choose_to_stop"):
@@ -95,10 +102,17 @@ class Adopt(OfNodes, kind="adopt"):
 
 
 class Logs(Choose, kind="logs"):
-    """Return the last lines of a job's logs."""
+    """Return the last lines of a job's logs, or the end of a job whose logs a play has followed."""
 
     results: OfHosts = field(arguments.by_host)
     """{host: result of mxcluster_node command=logs}."""
+
+
+class Stacks(Choose, kind="stacks"):
+    """Return the stack traces of a job's processes."""
+
+    results: OfHosts = field(arguments.by_host)
+    """{host: result of mxcluster_node command=stacks}."""
 
 
 class Stopped(OfNodes, kind="stopped"):
@@ -149,6 +163,9 @@ class Chosen(controller_task.Result):
     """None without a named and without a running job."""
     parts: Mapping[str, Sequence[str]] = field(anything, default={})
     """{host: ids of the selected jobs with a part on this host}."""
+    only: Sequence[str] = field(arguments.texts, default=[])
+    follow: bool = field(arguments.flag, default=False)
+    """These two are those of the arguments."""
 
 
 class ChosenToStop(controller_task.Result):
@@ -220,7 +237,12 @@ def status(given: Status, check: bool) -> Jobs:
 def choose(given: Choose, check: bool) -> Chosen:
     """Select the job `given.job`."""
     job = listing.choose(given.jobs, given.job, given.lost)
-    return Chosen(job=job, parts=listing.parts([job] if job else []))
+    if given.running:
+        job = listing.running(job)
+    if job:
+        listing.refuse_strangers(job.job, given.lists, given.only)
+    parts = listing.parts([job] if job else [])
+    return Chosen(job=job, parts=parts, only=given.only, follow=given.follow)
 
 
 def choose_to_stop(given: ChooseToStop, check: bool) -> ChosenToStop:
@@ -257,9 +279,23 @@ def adopt(given: Adopt, check: bool) -> Adopted:
 def logs(given: Logs, check: bool) -> Chosen:
     """Return the last lines of the logs of the job `given.job`."""
     job = listing.choose(given.jobs, given.job, given.lost)
-    lines = {host: answer["logs"] for host, answer in successes(given.results).items()}
+    found = successes(given.results)
     name = given.job or (job.job if job else "")
-    return Chosen(job=job, mxcluster_verdict_text=job_messages.of_logs(name, lines))
+    if job and given.follow:
+        text = job_messages.of_followed(name, listing.parts([job]), found)
+    else:
+        text = job_messages.of_logs(name, {host: one["logs"] for host, one in found.items()})
+    return Chosen(job=job, mxcluster_verdict_text=text)
+
+
+def stacks(given: Stacks, check: bool) -> controller_task.Result:
+    """Return the stack traces of the job `given.job`. In check mode no process has written any."""
+    if check:
+        lines = ["CHECK     the processes of the job %s would write stack traces" % given.job]
+        return controller_task.Result(mxcluster_verdict_text=lines)
+    found = successes(given.results)
+    answers = {host: StackTraces.decode(answer) for host, answer in found.items()}
+    return controller_task.Result(mxcluster_verdict_text=job_messages.of_stacks(given.job, answers))
 
 
 def stopped(given: Stopped, check: bool) -> Ended:
@@ -308,6 +344,7 @@ COMMANDS: Dict[Type[Arguments], Callable[..., controller_task.Result]] = {
     ChooseToStop: choose_to_stop,
     Adopt: adopt,
     Logs: logs,
+    Stacks: stacks,
     Stopped: stopped,
     Detached: detached,
     Runs: runs,

@@ -14,6 +14,7 @@ from mxcluster.agent import (
     engine,
     jobs,
     shared_folder,
+    stack_traces,
 )
 from mxcluster.model import protocol
 from mxcluster.model.answers import Answer, CheckedNode, Looked, Recorded
@@ -68,6 +69,7 @@ FUNCTIONS: Dict[Type[Request], Function] = dict(
         _row(protocol.Stop, commands.stop),
         _row(protocol.Collect, collecting.collect),
         _row(protocol.Logs, commands.logs),
+        _row(protocol.Stacks, stack_traces.of_job),
         _row(protocol.ReadPlan, commands.plan),
         _row(protocol.Piece, checkpoint_transfer.piece),
     ]

@@ -1,7 +1,7 @@
-"""Make the lines of status.yml, stop.yml, logs.yml and of jobs without a controller."""
+"""Make the lines of status.yml, stop.yml, logs.yml, stacks.yml and of jobs without a controller."""
 
 import json
-from typing import List, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from mxcluster.errors import BadInput
 from mxcluster.job import verdict_text
@@ -35,12 +35,47 @@ def of_logs(job: str, logs: Mapping[str, Optional[Mapping[str, List[str]]]]) -> 
         )
     lines = ["LOGS      of the job %s" % job]
     for host, of_host in sorted(logs.items()):
-        for name, entries in sorted((of_host or {}).items()):
-            lines += [
-                verdict_text.printable("  %s/%s | %s" % (host, name, entry))
-                for entry in entries or ["(nothing)"]
-            ]
+        lines += of_host_logs(
+            host, {name: entries or ["(nothing)"] for name, entries in (of_host or {}).items()}
+        )
     return lines if len(lines) > 1 else lines + ["  no node has a log of this job"]
+
+
+def of_host_logs(host: str, logs: Mapping[str, Sequence[str]]) -> List[str]:
+    """Return the lines of a node's logs, with the node and the process in front of each.
+
+    Args: `logs` {log name: [line, ...]}.
+    """
+    return [
+        verdict_text.printable("  %s/%s | %s" % (host, name, entry))
+        for name, entries in sorted(logs.items())
+        for entry in entries
+    ]
+
+
+def of_followed(job: str, asked: Iterable[str], followed: Iterable[str]) -> List[str]:
+    """Return the last lines of logs.yml after it has shown the lines of a job to the job's end.
+
+    Args: `asked` the hosts whose logs the playbook has followed; `followed` those that have
+    answered to the end.
+    """
+    lost = sorted(set(asked) - set(followed))
+    return [
+        "ENDED     the job %s. Its verdict: train.yml -e attach=%s" % (job, job),
+        *["no answer from %s: its last lines may be missing" % host for host in lost],
+    ]
+
+
+def of_stacks(job: str, found: Mapping[str, answers.Stacks]) -> List[str]:
+    """Return the stack traces of a job's processes as text lines.
+
+    Args: `found` {host: its answer}.
+    """
+    lines = ["STACKS    of the job %s" % job]
+    for host, answer in sorted(found.items()):
+        silent = {name: ["no stack trace: " + why] for name, why in answer.silent.items()}
+        lines += of_host_logs(host, {**answer.stacks, **silent})
+    return lines if len(lines) > 1 else lines + ["  no node has a running process of this job"]
 
 
 def of_stops(jobs: Sequence[ListedJob], stopped: Mapping[str, Stops], is_dry_run: bool) -> Stopped:

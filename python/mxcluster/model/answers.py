@@ -187,6 +187,21 @@ class Logs(Answer):
         table(names.process, each(words, 10**6), MOST_PROCESSES)
     )
     """{name of a log without .log: its last lines}."""
+    offsets: Mapping[str, int] = field(table(names.process, whole(), MOST_PROCESSES), default={})
+    """{name of a log: the bytes up to the last of these lines}."""
+    ended: bool = field(flag, default=True)
+    """True if the logs do not grow any more, or if the request did not ask for it."""
+
+
+class Stacks(Answer):
+    """The stack traces of the running processes of a job."""
+
+    stacks: Mapping[str, Sequence[str]] = field(
+        table(names.process, each(words, 10**5), MOST_PROCESSES)
+    )
+    """{process: the lines of the stack traces of its threads}."""
+    silent: Mapping[str, str] = field(table(names.process, words, MOST_PROCESSES))
+    """{process: the reason why it gives no stack trace}."""
 
 
 def _plan(value: object) -> object:

@@ -23,6 +23,7 @@ from mxcluster.model.plan import NodePlan
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
     Wrong,
+    each,
     flag,
     matching,
     optional,
@@ -44,7 +45,7 @@ PIECE = 1 << 20  # bytes of a piece of a checkpoint, without another number
 LONGEST_SCRIPT = 1 << 27  # characters of a script's folder in base64
 # The action plugin of mxcluster_node, or the head of a batch job, sets these fields. A task does
 # not.
-FROM_PLUGIN = ("check", "lease", "reader", "shared", "told", "token", "took")
+FROM_PLUGIN = ("check", "lease", "offsets", "reader", "shared", "told", "token", "took")
 PATHS = ("job_dir", "jobs_dir", "output", "spool")  # fields with paths on the node
 CURE = (
     "Read the job's logs with logs.yml, end the job with stop.yml, and run provision.yml if the "
@@ -311,13 +312,37 @@ class Stop(OfJob, kind="stop"):
     """True if the reason is the end of the lease."""
 
 
-class Logs(OfJob, kind="logs"):
-    """Read the ends of all logs of a job."""
+class OfProcesses(OfJob):
+    """A command for some processes of a job."""
+
+    only: List[str] = field(each(names.process, answers.MOST_PROCESSES), default=[])
+    """The names of the processes, [] for all."""
+
+
+class Logs(OfProcesses, kind="logs"):
+    """Read the ends of the logs of a job, or the new lines of logs that still grow."""
 
     ANSWER = answers.Logs
     READS = True
     lines: int = field(whole(0, 10**6), default=LOG_LINES)
-    """The maximum number of lines of each log."""
+    """The maximum number of lines of each log in the first answer."""
+    seconds: float = field(real(0, 60), default=0.0)
+    """To follow the logs, the maximum duration of the wait for a new line. With 0 the answer also
+    has the last line of a log without its line break."""
+    offsets: Optional[Dict[str, int]] = field(
+        optional(table(names.process, whole(), answers.MOST_PROCESSES)), default=None
+    )
+    """{name of a log: bytes that the controller has}, None before the first answer."""
+
+    def limit(self) -> float:
+        """Return the usual limit after the end of the wait."""
+        return LIMIT + self.seconds
+
+
+class Stacks(OfProcesses, kind="stacks"):
+    """Read the stack traces of the running processes of a job."""
+
+    ANSWER = answers.Stacks
 
 
 class ReadPlan(OfJob, kind="plan"):

@@ -7,7 +7,7 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job import job_messages, listing
-from mxcluster.model.answers import JobList
+from mxcluster.model.answers import JobList, Stacks
 from mxcluster.model.answers import Stopped as StopAnswer
 from mxcluster.model.listing import Held
 from mxcluster.model.plan import Node
@@ -383,3 +383,37 @@ def test_logs_are_shown_by_node_and_process():
     assert job_messages.of_logs(
         "one", {"b": {"worker-1": ["x\x1b[0m"]}, "a": {"agent": []}, "c": None}
     ) == ["LOGS      of the job one", "  a/agent | (nothing)", "  b/worker-1 | x"]
+
+
+def test_the_end_of_a_followed_job_names_lost_nodes():
+    lines = job_messages.of_followed("one", ["b", "a"], ["b"])
+    assert "ENDED     the job one" in lines[0] and "train.yml -e attach=one" in lines[0]
+    assert lines[1:] == ["no answer from a: its last lines may be missing"]
+
+
+def test_stack_traces_are_shown_by_node_and_process():
+    answer = Stacks(stacks={"worker-0": ["Thread 0x1\x1b[0m"]}, silent={"server-0": "it loads"})
+    assert job_messages.of_stacks("one", {"a": answer}) == [
+        "STACKS    of the job one",
+        "  a/server-0 | no stack trace: it loads",
+        "  a/worker-0 | Thread 0x1",
+    ]
+    assert "no node has a running process" in job_messages.of_stacks("one", {})[1]
+
+
+def test_stack_traces_need_a_running_job():
+    [job] = listing.merge(answers(entry("one")))
+    assert listing.running(job) is job
+    with pytest.raises(BadInput, match="does not run .stopped.: name a running job"):
+        listing.running(job.replaced(state="stopped"))
+    with pytest.raises(BadInput, match="no job runs on these nodes"):
+        listing.running(None)
+
+
+def test_a_name_of_no_process_is_refused():
+    part = {"name": "worker-0", "role": "worker", "index": 0}
+    known = answers(entry("one", status={"processes": [part]}))
+    listing.refuse_strangers("one", known, ["worker-0", "agent"])
+    with pytest.raises(BadInput, match="only='worker0'.*did you mean 'worker-0'.*Its processes: "):
+        listing.refuse_strangers("one", known, ["worker-0", "worker0"])
+    listing.refuse_strangers("one", {"a": None}, ["worker-9"])  # no node has told its processes
