@@ -4,6 +4,7 @@ The plugin writes only the file of the command status, in check mode too.
 """
 
 import os
+import time
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Type
 
 from mxcluster.ansible import arguments, controller_task
@@ -12,17 +13,18 @@ from mxcluster.ansible.edge import TaskResult
 from mxcluster.cluster import driver, node_records
 from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
-from mxcluster.job import job_messages, listing
+from mxcluster.job import cleaning, job_messages, kept_runs, listing
 from mxcluster.job.plan import packed
 from mxcluster.job.plan.inputs import results_folder
 from mxcluster.job.report import history
-from mxcluster.model.answers import JobList
+from mxcluster.model.answers import JobList, Removed
 from mxcluster.model.answers import Stacks as StackTraces
 from mxcluster.model.answers import Stopped as StopAnswer
 from mxcluster.model.job_knobs import note_of_run, tag_of_run
 from mxcluster.model.listing import ListedJob
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import anything, each, optional
+from mxcluster.model.shapes import anything, each, optional, table
+from mxcluster.model.verdict import MOST
 
 OfHosts = Mapping[str, Optional[TaskResult]]  # of mxcluster_node, empty without a result
 
@@ -132,6 +134,29 @@ class Detached(Arguments, kind="detached"):
     """The argument of -i, or empty for the default inventory."""
 
 
+class ChooseToClean(OfNodes, kind="choose_to_clean"):
+    """Select the old jobs and runs to remove."""
+
+    older_than: str = field(arguments.text, default="")
+    """The age, such as 30d."""
+    records_dir: str = field(arguments.path)
+    """A folder in the controller's state folder."""
+    runs_dir: object = field(anything)
+    """The knob runs_dir as the user gave it."""
+
+
+class Clean(Arguments, kind="clean"):
+    """Remove old runs, after the nodes have removed the folders of old jobs."""
+
+    parts: Mapping[str, Sequence[str]] = field(table(arguments.text, arguments.texts, MOST))
+    runs: Sequence[str] = field(arguments.texts)
+    kept: Sequence[str] = field(arguments.texts)
+    runs_dir: str = field(arguments.path)
+    """These four are the result of the command choose_to_clean."""
+    results: OfHosts = field(arguments.by_host)
+    """{host: result of mxcluster_node command=remove}."""
+
+
 class Runs(Arguments, kind="runs"):
     """List the runs in the results folder, and write their page."""
 
@@ -177,11 +202,23 @@ class ChosenToStop(controller_task.Result):
     """As for Chosen."""
 
 
+class ToClean(controller_task.Result):
+    """The old jobs and runs to remove."""
+
+    parts: Mapping[str, Sequence[str]] = field(anything)
+    """As for Chosen."""
+    runs: Sequence[str] = field(arguments.texts)
+    """The ids of the jobs whose run folders go."""
+    kept: Sequence[str] = field(arguments.texts)
+    """A line for each old job or run that stays."""
+    runs_dir: str = field(arguments.text)
+
+
 class Ended(controller_task.Result):
-    """The state of the stopped jobs."""
+    """The state of the stopped jobs, or the result of clean.yml."""
 
     ok: bool = field(arguments.flag)
-    """True if all nodes of the jobs have answered and have no leftovers."""
+    """True if all nodes of the jobs have answered and have no leftovers, or have removed all."""
 
 
 class Adopted(controller_task.Result, packed.Summary):
@@ -221,10 +258,12 @@ def restarts(folder: str, hosts: Sequence[str]) -> Dict[str, str]:
 def status(given: Status, check: bool) -> Jobs:
     """List all jobs, and write the list to the file `given.path`."""
     jobs, waiting = given.jobs, restarts(given.records_dir, list(given.answers))
-    as_json = job_messages.as_json(jobs, given.lost, waiting)
+    disks = {host: one.disk for host, one in given.lists.items() if one and one.disk}
+    as_json = job_messages.as_json(jobs, given.lost, waiting, disks)
     replace(os.path.abspath(given.path), as_json + "\n")
     lines = (
         listing.table(jobs)
+        + job_messages.of_disks(disks)
         + [
             "no answer from %s: check this node, then run status.yml again" % host
             for host in sorted(given.lost)
@@ -312,6 +351,30 @@ def stopped(given: Stopped, check: bool) -> Ended:
     return Ended(ok=ended.ok, mxcluster_verdict_text=ended.lines)
 
 
+def choose_to_clean(given: ChooseToClean, check: bool) -> ToClean:
+    """Select the jobs and runs that ended longer ago than `given.older_than`."""
+    limit = cleaning.age(given.older_than)
+    state_dir = os.path.dirname(os.path.abspath(given.records_dir))
+    runs_dir = os.path.abspath(results_folder(given.runs_dir, state_dir))
+    found = cleaning.choose(given.lists, kept_runs.read(runs_dir), limit, time.time())
+    return ToClean(parts=found.parts, runs=found.runs, kept=found.kept, runs_dir=runs_dir)
+
+
+def clean(given: Clean, check: bool) -> Ended:
+    """Remove the runs `given.runs`, unless a node still has a part of the job."""
+    if check:
+        lines = cleaning.dry_run(given.parts, given.runs, given.kept)
+        return Ended(ok=True, mxcluster_verdict_text=lines)
+    found = successes(given.results)
+    done = {host: Removed.decode(found[host]) if host in found else None for host in given.parts}
+    runs = cleaning.without_failed(given.runs, given.parts, done)
+    removal = kept_runs.remove(given.runs_dir, runs)
+    lines = cleaning.result(given.parts, done, removal, given.kept)
+    return Ended(
+        changed=bool(removal.jobs), ok=lines[0].startswith("OK"), mxcluster_verdict_text=lines
+    )
+
+
 def detached(given: Detached, check: bool) -> controller_task.Result:
     """Name the commands for the job `given.job`."""
     lines = job_messages.of_detached(given.job, given.inventory)
@@ -346,6 +409,8 @@ COMMANDS: Dict[Type[Arguments], Callable[..., controller_task.Result]] = {
     Logs: logs,
     Stacks: stacks,
     Stopped: stopped,
+    ChooseToClean: choose_to_clean,
+    Clean: clean,
     Detached: detached,
     Runs: runs,
 }

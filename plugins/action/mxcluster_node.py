@@ -26,7 +26,7 @@ from mxcluster.ansible.fetching import files_of_at_most, free_bytes, reserve
 from mxcluster.ansible.node_arguments import Options
 from mxcluster.ansible.node_task import NodeTask
 from mxcluster.errors import MxclusterError
-from mxcluster.job import job_messages
+from mxcluster.job import job_messages, kept_runs
 from mxcluster.job.report import checkpoint_arrivals, exports
 from mxcluster.job.verdict_text import printable
 from mxcluster.model.answers import Collected, Offer, Progress
@@ -83,7 +83,8 @@ class ActionModule(NodeTask):
     - The commands `start` and `prepare` send the token of the job and the identity of the
       controller process, which renews the lease. A node on the controller's host can check whether
       this process runs.
-    - The command `look` with `problems` fails if the node or the controller reports a problem.
+    - The command `look` with `problems` fails if the node or the controller reports a problem. With
+      `runs_dir`, it finds the old jobs whose folders the start may remove.
     """
 
     _arrivals: Optional[checkpoint_arrivals.Arrivals] = None
@@ -227,6 +228,9 @@ class ActionModule(NodeTask):
         # Without a training user, the planner has already reported the open ports.
         if request.user and found.get("ports_open"):
             display.display("%s: %s" % (self._host, printable(found["ports_open"])))
+        if self._options.runs_dir:
+            runs_dir = os.path.abspath(os.path.expanduser(self._options.runs_dir))
+            found["removable"] = kept_runs.removable(runs_dir, found.get("old_jobs") or [])
         problems = list(found.get("problems") or []) + list(self._options.problems or [])
         if not problems:
             return found

@@ -11,6 +11,7 @@ from mxcluster.agent import (
     checkpoint_transfer,
     daemon,
     leftovers,
+    retention,
     runtimes,
     shared_folder,
 )
@@ -36,7 +37,9 @@ def prepare(request: protocol.Prepare) -> answers.JobStarted:
 
     Raises BadInput if the folder holds another job.
     """
-    daemon.prepare(JobFolder(request.job_dir), request)
+    folder = JobFolder(request.job_dir)
+    retention.remove(os.path.dirname(folder.path), request.remove)
+    daemon.prepare(folder, request)
     return answers.JobStarted(job=request.plan.job)
 
 
@@ -59,6 +62,7 @@ def start(request: protocol.Start, signum: Optional[int] = None) -> answers.Agen
         request = shared_folder.complete(request, request.shared)
     files = None if request.plan is None else request.turned_into(protocol.Prepare)
     is_batch = files is not None and files.plan.batch is not None
+    retention.remove(os.path.dirname(folder.path), request.remove)  # the next look names problems
     try:
         if files is not None and is_batch:
             batch_job.start(folder, files)

@@ -26,7 +26,10 @@ TRACE = re.compile(
     r"(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):"
     r'|  File ".*", line \d+ in .*|  \.\.\.|  <no Python frame>'
 )
-NO_HANDLER = "the process does not handle SIGUSR1, so it has no stack trace (it still loads, or runs no Python)"
+NO_HANDLER = (
+    "the process does not handle SIGUSR1, so it has no stack trace (it still loads, or runs no "
+    "Python)"
+)
 STOPPED = "a signal or a frozen container has stopped the process: let it go on with SIGCONT"
 MUTE = "no stack trace within %g s: the process waits in the kernel, or handles SIGUSR1 itself"
 

@@ -6,6 +6,7 @@ from typing import Iterable, List, Mapping, NamedTuple, Optional, Sequence
 from mxcluster.errors import BadInput
 from mxcluster.job import verdict_text
 from mxcluster.job.listing import ABSENT, some_hosts
+from mxcluster.lists import several
 from mxcluster.model import answers
 from mxcluster.model.listing import InterruptedJob, ListedJob
 from mxcluster.model.record import encode
@@ -165,13 +166,43 @@ def _commands(job: str, inventory: str) -> List[str]:
     ]
 
 
+def of_disks(disks: Mapping[str, answers.DiskUse]) -> List[str]:
+    """Return [line] about the disk space of job folders, [] without figures.
+
+    Args: `disks` {host: the figures of this node}.
+    """
+    if not disks:
+        return []
+    fullest = min(sorted(disks), key=lambda host: disks[host].free)
+    return [
+        verdict_text.printable(
+            "disk      %s: %s with %.1f GB; least free: %.1f GB on %s"
+            % (
+                several(len(disks), "node"),
+                several(sum(one.jobs for one in disks.values()), "job folder"),
+                1e-9 * sum(one.bytes for one in disks.values()),
+                1e-9 * disks[fullest].free,
+                fullest,
+            )
+        )
+    ]
+
+
 def as_json(
-    jobs: Sequence[ListedJob], lost: Sequence[str], restart_needed: Mapping[str, str]
+    jobs: Sequence[ListedJob],
+    lost: Sequence[str],
+    restart_needed: Mapping[str, str],
+    disks: Mapping[str, answers.DiskUse],
 ) -> str:
     """Return the job list as one line of JSON.
 
     Args: `lost` the hosts without a job list; `restart_needed` {host: the reason of the restart
-    that its driver needs}.
+    that its driver needs}; `disks` as for `of_disks`.
     """
-    found = {"jobs": jobs, "not_asked": sorted(lost), "restart_needed": restart_needed}
+    found = {
+        "jobs": jobs,
+        "not_asked": sorted(lost),
+        "restart_needed": restart_needed,
+        "disk": disks,
+    }
     return json.dumps(encode(found), sort_keys=True)

@@ -187,7 +187,9 @@ def choose(jobs: Sequence[ListedJob], job_id: str, lost: Sequence[str] = ()) -> 
 
 
 def running(job: Optional[ListedJob]) -> ListedJob:
-    """Return the selected `job`, None without one. Raises BadInput if no job is selected or runs.
+    """Return the selected `job`, which is None without one.
+
+    Raises BadInput if no job is selected, or if the job does not run.
     """
     if job is None:
         raise BadInput("no job runs on these nodes: start a job with train.yml")

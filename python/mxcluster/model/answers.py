@@ -102,6 +102,8 @@ class Looked(Answer):
     """The id of the container image, None without containers."""
     machine: Optional[Hardware] = field(optional(record(Hardware)), default=None)
     """The hardware of the node for the record of the run, None from an earlier version."""
+    old_jobs: Sequence[str] = field(each(names.job_id, 100000), default=[])
+    """The ended jobs besides the newest that the node keeps, the oldest first."""
     ports_open: Optional[str] = field(optional(words), default=None)
     """The reason why other hosts reach the ports of jobs. Root gives it."""
 
@@ -272,6 +274,17 @@ def _entries(value: object) -> List[JobEntry]:
     return found
 
 
+class DiskUse(Record):
+    """The disk of the folder that holds the folders of all jobs of a node."""
+
+    jobs: int = field(whole())
+    """The number of job folders."""
+    bytes: int = field(whole())
+    """The disk space of all job folders."""
+    free: int = field(whole())
+    """The free bytes of the disk for the training user."""
+
+
 class JobList(Answer):
     """The jobs of a node."""
 
@@ -279,8 +292,19 @@ class JobList(Answer):
     """The jobs, the newest first."""
     cleared: Optional[Sequence[str]] = field(optional(_lines), default=None)
     """Ids of the ended jobs whose files for a running job were removed."""
+    disk: Optional[DiskUse] = field(optional(record(DiskUse)), default=None)
+    """None if the request did not ask for it."""
     units: Optional[Sequence[str]] = field(optional(each(words, 10000)), default=None)
     """The jobs whose units run. Root gives them."""
+
+
+class Removed(Answer):
+    """The removal of job folders."""
+
+    removed: Sequence[str] = field(each(names.job_id, MOST_JOBS))
+    """The ids of the jobs whose folders are gone."""
+    problems: Sequence[str] = field(_lines)
+    """A line for each folder that stays."""
 
 
 class Lost(Record):

@@ -204,6 +204,21 @@ class Jobs(Request, kind="jobs"):
     job: str = field(or_empty(names.job_id), default="")
     """A job to return even if it ended long ago. Of the other jobs, the command returns only the
     running jobs and the jobs that ended last."""
+    every: bool = field(flag, default=False)
+    """True to return all jobs."""
+    measure: bool = field(flag, default=False)
+    """True to measure the disk space of the job folders."""
+
+
+class Remove(Request, kind="remove"):
+    """Remove the folders of ended jobs."""
+
+    ANSWER = answers.Removed
+    CHANGES = True
+    jobs_dir: str = field(names.node_path)
+    """The folder on the node that holds the folders of all jobs."""
+    remove: List[str] = field(each(names.job_id, answers.MOST_JOBS))
+    """The ids of the jobs."""
 
 
 class OfJob(Request):
@@ -237,6 +252,8 @@ class _WithFiles(OfJob):
         default=None,
     )
     """The folder of the user's script as a zip file in base64."""
+    remove: List[str] = field(each(names.job_id, answers.MOST_JOBS), default=[])
+    """The ids of old jobs whose folders the node first removes."""
 
     def secrets(self) -> List[str]:
         """Return the token and the values of the secret variables."""
