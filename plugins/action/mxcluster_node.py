@@ -79,7 +79,7 @@ class ActionModule(NodeTask):
     - With the option `board`, `wait` ends the node's part when another node's part has failed.
     - With the option `checkpoints`, `wait` fetches the checkpoints of the running job.
     - With the option `into`, `wait` fetches the files of the node's part after the part's end.
-    - The command `logs` with `seconds` returns the lines since the last attempt of the task.
+    - The command `logs` with `seconds` shows the lines since the last attempt of the task.
     - The commands `start` and `prepare` send the token of the job and the identity of the
       controller process, which renews the lease. A node on the controller's host can check whether
       this process runs.
@@ -164,16 +164,14 @@ class ActionModule(NodeTask):
         return result
 
     def _follow_logs(self, request: Logs) -> TaskResult:
-        """Run the command `logs`, and return the lines since the last call of this method.
-
-        The callback shows the lines `mxcluster_lines` of the result at once.
-        """
+        """Run the command `logs`, and show the lines since the last call of this method."""
         processes.set_pdeathsig(os.getppid(), signal.SIGTERM)  # see `_follow`
         result = self._command(request.replaced(offsets=self._offsets))
         if not result.get("failed"):
             answer = LogsAnswer.decode(result)
             self._offsets = dict(answer.offsets)
-            result["mxcluster_lines"] = job_messages.of_host_logs(self._host, answer.logs)
+            for line in job_messages.of_host_logs(self._host, answer.logs):
+                display.display(line)
         return result
 
     def _compare(self, request: Wait, board: Board, result: TaskResult) -> None:

@@ -6,7 +6,6 @@ What Ansible would show goes to a log (`mxcluster.ansible.terminal`). With -v, -
 - While a task polls a job with mxcluster_node, its results become one line about the whole job. On
   a terminal the callback rewrites the line in place. Elsewhere it prints a line every 30 seconds,
   in the compact form every five.
-- While logs.yml follows the logs of a job, the callback shows each new line at once.
 - The callback shows the lines `mxcluster_verdict_text` of a result last, after any recap, and
   ansible-playbook ends with the result's status `mxcluster_exit_status`. After mxcluster_restart
   there is no recap, because the last attempt has shown its own.
@@ -178,7 +177,7 @@ class CallbackModule(Default):
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
             if self._view:
                 self._settle()
-                role, is_talking = selection.role_of(task), task.action in selection.TALKING
+                role, is_talking = selection.role_of(task), selection.is_talking(task)
                 throttled = bool(task.throttle)
                 self._view.begin_task(role, one_line(task.name), is_talking, throttled)
         if self._view:
@@ -191,8 +190,8 @@ class CallbackModule(Default):
         super(CallbackModule, self).v2_runner_on_start(host, task)
 
     def v2_runner_retry(self, result: TaskResult) -> None:
-        """Update the line about the job, or show the retry of any other task."""
-        if not self._about_job(result) and not self._about_logs(result):
+        """Update the line about the job, or show the retry of any other silent task."""
+        if not self._about_job(result) and not (selection and selection.is_talking(result._task)):
             self._settle()
             super(CallbackModule, self).v2_runner_retry(result)
 
@@ -205,7 +204,7 @@ class CallbackModule(Default):
             self._left.learn(result._task.action, result._result)
         if self._log:
             self._log.learn(result._task.action, result._result)
-        if self._about_job(result) or self._about_logs(result):
+        if self._about_job(result):
             return
         if self._view and result._task.action in selection.DEBUG:
             self._tell(result)
@@ -425,21 +424,6 @@ class CallbackModule(Default):
             self._drawn = get_text_width(self._line)
         elif due:
             self._show(self._line)
-        sys.stdout.flush()
-        return True
-
-    def _about_logs(self, result: TaskResult) -> bool:
-        """Show new lines of a job's logs, and return True if the result has such lines."""
-        lines = result._result.get("mxcluster_lines")
-        if result._task.action != "mxcluster_node" or not isinstance(lines, list):
-            return False
-        self._settle()
-        if self._last_task_banner != result._task._uuid:
-            self._print_task_banner(result._task)
-        if self._view:
-            self._view.pause()
-        for line in lines:
-            self._show(one_line(line))
         sys.stdout.flush()
         return True
 

@@ -249,17 +249,8 @@ def test_a_play_without_hosts_may_have_selected_tasks(plugin, monkeypatch, given
     assert callback._matched is not refused
 
 
-def test_followed_lines_are_shown_at_once_and_without_control_sequences(job):
-    """A job prints what it likes, and a line must not look like a line of Ansible."""
-    answer = {"mxcluster_lines": ["  node1/worker-0 | epoch 1", "  node1/worker-0 | \x1b[2Jx"]}
-    shown = ["  node1/worker-0 | epoch 1", "  node1/worker-0 | x"]
-    job.callback.v2_runner_retry(result_of(job.hosts["node1"], job.task, dict(answer)))
-    assert job.shown == shown and job.logged == shown
-    job.callback.v2_runner_on_ok(result_of(job.hosts["node1"], job.task, dict(answer)))
-    assert job.shown == shown * 2
-
-
-def test_only_the_plugin_for_nodes_has_followed_lines(job):
-    task = SimpleNamespace(_uuid="1", action="debug", tags=[])
-    answer = {"mxcluster_lines": ["  node1/worker-0 | epoch 1"], "msg": "x"}
-    assert not job.callback._about_logs(result_of(job.hosts["node1"], task, answer))
+def test_a_task_that_writes_itself_shows_no_retries(job):
+    """While logs.yml follows a job, each poll is a retry of its task."""
+    task = SimpleNamespace(_uuid="1", action="mxcluster_node", args={"command": "logs"})
+    job.callback.v2_runner_retry(result_of(job.hosts["node1"], task, {"logs": {}}))
+    assert not job.shown
