@@ -43,7 +43,7 @@ def of_job(runs_dir: str, job: str) -> Optional[Run]:
     return Run(
         ended=ended,
         nodes=list(verdict.nodes),
-        is_complete=all(there) and set(verdict.nodes) <= set(verdict.complete),
+        is_complete=all(there) and set(verdict.nodes) <= set(verdict.complete or ()),
         has_checkpoints=os.path.isdir(checkpoints) and bool(os.listdir(checkpoints)),
     )
 

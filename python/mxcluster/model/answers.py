@@ -102,8 +102,9 @@ class Looked(Answer):
     """The id of the container image, None without containers."""
     machine: Optional[Hardware] = field(optional(record(Hardware)), default=None)
     """The hardware of the node for the record of the run, None from an earlier version."""
-    old_jobs: Sequence[str] = field(each(names.job_id, 100000), default=[])
-    """The ended jobs besides the newest that the node keeps, the oldest first."""
+    old_jobs: Optional[Sequence[str]] = field(optional(each(names.job_id, 100000)), default=None)
+    """The ended jobs besides the newest that the node keeps, the oldest first. None from an earlier
+    version, and for a look without a folder of jobs."""
     ports_open: Optional[str] = field(optional(words), default=None)
     """The reason why other hosts reach the ports of jobs. Root gives it."""
 

@@ -23,7 +23,7 @@ def make(runs_dir, job, complete=("a", "b"), **more):
 def test_a_job_is_removable_if_all_its_files_are_in_its_run(tmp_path):
     make(tmp_path, "whole")
     make(tmp_path, "half", complete=["a"])
-    make(tmp_path, "other", job="another")
+    make(tmp_path, "another").rename(tmp_path / "other")
     (make(tmp_path, "pruned") / "nodes" / "b").rmdir()
     (make(tmp_path, "damaged") / "verdict.json").write_text("{")
     (make(tmp_path, "running") / "verdict.json").unlink()

@@ -7,7 +7,7 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job import job_messages, listing
-from mxcluster.model.answers import JobList, Stacks
+from mxcluster.model.answers import DiskUse, JobList, Stacks
 from mxcluster.model.answers import Stopped as StopAnswer
 from mxcluster.model.listing import Held
 from mxcluster.model.plan import Node
@@ -115,7 +115,7 @@ def test_the_list_shows_ports_gpus_and_progress():
     assert " ".join(text[1].split()) == "one running, detached 1:00 ago dist_sync 2 9091 a:0"
     assert "missing: b" in text[-1]
     assert listing.table([]) == ["no job has run on these nodes"]
-    assert json.loads(job_messages.as_json([found], ["c"], {}))["not_asked"] == ["c"]
+    assert json.loads(job_messages.as_json([found], ["c"], {}, {}))["not_asked"] == ["c"]
 
 
 def cells(*given, **more):
@@ -417,3 +417,16 @@ def test_a_name_of_no_process_is_refused():
     with pytest.raises(BadInput, match="only='worker0'.*did you mean 'worker-0'.*Its processes: "):
         listing.refuse_strangers("one", known, ["worker-0", "worker0"])
     listing.refuse_strangers("one", {"a": None}, ["worker-9"])  # no node has told its processes
+
+
+def test_the_disk_space_of_all_nodes_is_one_line():
+    gigabyte = 10**9
+    disks = {
+        "a": DiskUse(jobs=50, bytes=8 * gigabyte, free=400 * gigabyte),
+        "b": DiskUse(jobs=2, bytes=gigabyte // 2, free=12 * gigabyte),
+    }
+    assert job_messages.of_disks(disks) == [
+        "disk      2 nodes: 52 job folders with 8.5 GB; least free: 12.0 GB on b"
+    ]
+    assert job_messages.of_disks({}) == []
+    assert json.loads(job_messages.as_json([], [], {}, disks))["disk"]["b"]["jobs"] == 2
