@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from typing import List, Optional
+from typing import List, Optional, Set
 
 from mxcluster.agent import batch_job, claims, commands, retention
 from mxcluster.agent.folder import JobFolder
@@ -30,7 +30,9 @@ def listing(request: protocol.Jobs) -> JobList:
     ]
     found.sort(key=lambda entry: (entry.started or 0, entry.job), reverse=True)
     ended = [entry for entry in found if entry.state in ("ended", "broken")]
-    older = set() if request.every else {entry.job for entry in ended[LAST:]} - {request.job}
+    older: Set[str] = (
+        set() if request.every else {entry.job for entry in ended[LAST:]} - {request.job}
+    )
     found = [entry for entry in found if entry.job not in older]
     disk = retention.disk_use(root) if request.measure else None
     return JobList(jobs=found, cleared=cleared, disk=disk)

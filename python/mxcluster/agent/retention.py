@@ -47,7 +47,8 @@ def remove(root: str, jobs: Sequence[str]) -> Removed:
     The function renames each folder first, so that no other command sees a part of a folder. It
     also removes what a killed call has left. Args: `root` the folder of all job folders.
     """
-    removed, problems = [], _sweep(root) if jobs else []
+    removed: List[str] = []
+    problems = _sweep(root) if jobs else []
     for job in jobs:
         folder = JobFolder(os.path.join(root, job))
         try:
@@ -77,7 +78,7 @@ def _refuse_active(folder: JobFolder) -> None:
 
 def _sweep(root: str) -> List[str]:
     """Remove all renamed folders in `root`. Return a line for each that stays."""
-    problems = []
+    problems: List[str] = []
     for name in os.listdir(root) if os.path.isdir(root) else []:
         path = os.path.join(root, name)
         if name.startswith(PREFIX):

@@ -1,7 +1,7 @@
 """Choose the old jobs and runs that clean.yml removes. All functions are pure."""
 
 import re
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from mxcluster.errors import BadInput, shown, some
 from mxcluster.job import listing
@@ -52,7 +52,7 @@ def choose(
     """
     parts: Dict[str, List[str]] = {}
     kept: List[str] = []
-    staying = set()  # jobs with a part that stays on a node
+    staying: Set[str] = set()  # jobs with a part that stays on a node
     jobs = listing.merge(answers, now)
     for job in jobs:
         run = runs.get(job.job)
@@ -108,7 +108,7 @@ def without_failed(
 
     Args: `parts` as in Cleaning; `done` {host: the answer to the command remove, None without}.
     """
-    failed = set()
+    failed: Set[str] = set()
     for host, jobs in parts.items():
         answer = done.get(host)
         failed.update(set(jobs) - set(answer.removed if answer else ()))

@@ -80,7 +80,9 @@ def remove(runs_dir: str, jobs: Sequence[str]) -> Removal:
     """
     from mxcluster.job.report import history  # not at the top: each start of a job would import it
 
-    removed, freed, problems = [], 0, []
+    removed: List[str] = []
+    problems: List[str] = []
+    freed = 0
     for job in jobs:
         folder = os.path.join(runs_dir, job)
         size = disk_space(folder)

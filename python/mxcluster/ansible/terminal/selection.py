@@ -21,7 +21,7 @@ def is_talking(task: Task) -> bool:
 
     The command `logs` of mxcluster_node does so while logs.yml follows a job.
     """
-    return task.action in TALKING or bool(task.args) and task.args.get("command") == "logs"
+    return bool(task.action in TALKING or task.args and task.args.get("command") == "logs")
 
 
 def is_quiet(arguments: CliArguments) -> bool:
