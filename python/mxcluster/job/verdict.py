@@ -82,13 +82,7 @@ def compute(
         figures=script_figures.sources(plan, events) or None,
         files=files,
         nodes={host: _state(results[host].status) for host in plan.nodes},
-        complete=[host for host in plan.nodes if _is_complete(results[host])],
     )
-
-
-def _is_complete(end: NodeResult) -> bool:
-    """Return True if the run folder has all files of a node."""
-    return bool(end.status) and not end.problem and not end.behind
 
 
 def first_failure(statuses: Iterable[Status]) -> Optional[Failure]:
