@@ -4,6 +4,7 @@ The plugin writes only the file of the command status, in check mode too.
 """
 
 import os
+import time
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Type
 
 from mxcluster.ansible import arguments, attempts, controller_task
@@ -12,16 +13,18 @@ from mxcluster.ansible.edge import TaskResult
 from mxcluster.cluster import driver, node_records
 from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
-from mxcluster.job import job_messages, listing
+from mxcluster.job import cleaning, job_messages, kept_runs, listing
 from mxcluster.job.plan import packed
 from mxcluster.job.plan.inputs import results_folder
 from mxcluster.job.report import history
-from mxcluster.model.answers import JobList
+from mxcluster.model.answers import JobList, Removed
+from mxcluster.model.answers import Stacks as StackTraces
 from mxcluster.model.answers import Stopped as StopAnswer
 from mxcluster.model.job_knobs import note_of_run, tag_of_run
 from mxcluster.model.listing import ListedJob
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import anything, each, optional
+from mxcluster.model.shapes import anything, each, optional, table
+from mxcluster.model.verdict import MOST
 
 OfHosts = Mapping[str, Optional[TaskResult]]  # of mxcluster_node, empty without a result
 
@@ -71,6 +74,12 @@ class Choose(OfNodes, kind="choose"):
 
     job: str = field(arguments.text, default="")
     """Empty for the only running job."""
+    only: Sequence[str] = field(arguments.texts, default=[])
+    """The names of processes of the job, [] for all."""
+    running: bool = field(arguments.flag, default=False)
+    """True if the job must run."""
+    follow: bool = field(arguments.flag, default=False)
+    """True if the next play follows the logs of the job."""
 
 
 class ChooseToStop(Choose, kind="choose_to_stop"):
@@ -95,10 +104,17 @@ class Adopt(OfNodes, kind="adopt"):
 
 
 class Logs(Choose, kind="logs"):
-    """Return the last lines of a job's logs."""
+    """Return the last lines of a job's logs, or the end of a job whose logs a play has followed."""
 
     results: OfHosts = field(arguments.by_host)
     """{host: result of mxcluster_node command=logs}."""
+
+
+class Stacks(Choose, kind="stacks"):
+    """Return the stack traces of a job's processes."""
+
+    results: OfHosts = field(arguments.by_host)
+    """{host: result of mxcluster_node command=stacks}."""
 
 
 class Stopped(OfNodes, kind="stopped"):
@@ -116,6 +132,29 @@ class Detached(Arguments, kind="detached"):
     job: str = field(arguments.text)
     inventory: str = field(arguments.text, default="")
     """The argument of -i, or empty for the default inventory."""
+
+
+class ChooseToClean(OfNodes, kind="choose_to_clean"):
+    """Select the old jobs and runs to remove."""
+
+    older_than: str = field(arguments.text, default="")
+    """The age, such as 30d."""
+    records_dir: str = field(arguments.path)
+    """A folder in the controller's state folder."""
+    runs_dir: object = field(anything)
+    """The knob runs_dir as the user gave it."""
+
+
+class Clean(Arguments, kind="clean"):
+    """Remove old runs, after the nodes have removed the folders of old jobs."""
+
+    parts: Mapping[str, Sequence[str]] = field(table(arguments.text, arguments.texts, MOST))
+    runs: Sequence[str] = field(arguments.texts)
+    kept: Sequence[str] = field(arguments.texts)
+    runs_dir: str = field(arguments.path)
+    """These four are the result of the command choose_to_clean."""
+    results: OfHosts = field(arguments.by_host)
+    """{host: result of mxcluster_node command=remove}."""
 
 
 class Runs(Arguments, kind="runs"):
@@ -149,6 +188,9 @@ class Chosen(controller_task.Result):
     """None without a named and without a running job."""
     parts: Mapping[str, Sequence[str]] = field(anything, default={})
     """{host: ids of the selected jobs with a part on this host}."""
+    only: Sequence[str] = field(arguments.texts, default=[])
+    follow: bool = field(arguments.flag, default=False)
+    """These two are those of the arguments."""
 
 
 class ChosenToStop(controller_task.Result):
@@ -160,11 +202,23 @@ class ChosenToStop(controller_task.Result):
     """As for Chosen."""
 
 
+class ToClean(controller_task.Result):
+    """The old jobs and runs to remove."""
+
+    parts: Mapping[str, Sequence[str]] = field(anything)
+    """As for Chosen."""
+    runs: Sequence[str] = field(arguments.texts)
+    """The ids of the jobs whose run folders go."""
+    kept: Sequence[str] = field(arguments.texts)
+    """A line for each old job or run that stays."""
+    runs_dir: str = field(arguments.text)
+
+
 class Ended(controller_task.Result):
-    """The state of the stopped jobs."""
+    """The state of the stopped jobs, or the result of clean.yml."""
 
     ok: bool = field(arguments.flag)
-    """True if all nodes of the jobs have answered and have no leftovers."""
+    """True if all nodes of the jobs have answered and have no leftovers, or have removed all."""
 
 
 class Adopted(controller_task.Result, packed.Summary):
@@ -204,10 +258,12 @@ def restarts(folder: str, hosts: Sequence[str]) -> Dict[str, str]:
 def status(given: Status, check: bool) -> Jobs:
     """List all jobs, and write the list to the file `given.path`."""
     jobs, waiting = given.jobs, restarts(given.records_dir, list(given.answers))
-    as_json = job_messages.as_json(jobs, given.lost, waiting)
+    disks = {host: one.disk for host, one in given.lists.items() if one and one.disk}
+    as_json = job_messages.as_json(jobs, given.lost, waiting, disks)
     replace(os.path.abspath(given.path), as_json + "\n")
     lines = (
         listing.table(jobs)
+        + job_messages.of_disks(disks)
         + [
             "no answer from %s: check this node, then run status.yml again" % host
             for host in sorted(given.lost)
@@ -220,7 +276,12 @@ def status(given: Status, check: bool) -> Jobs:
 def choose(given: Choose, check: bool) -> Chosen:
     """Select the job `given.job`."""
     job = listing.choose(given.jobs, given.job, given.lost)
-    return Chosen(job=job, parts=listing.parts([job] if job else []))
+    if given.running:
+        job = listing.running(job)
+    if job:
+        listing.refuse_strangers(job.job, given.lists, given.only)
+    parts = listing.parts([job] if job else [])
+    return Chosen(job=job, parts=parts, only=given.only, follow=given.follow)
 
 
 def choose_to_stop(given: ChooseToStop, check: bool) -> ChosenToStop:
@@ -262,9 +323,23 @@ def adopt(given: Adopt, check: bool) -> Adopted:
 def logs(given: Logs, check: bool) -> Chosen:
     """Return the last lines of the logs of the job `given.job`."""
     job = listing.choose(given.jobs, given.job, given.lost)
-    lines = {host: answer["logs"] for host, answer in successes(given.results).items()}
+    found = successes(given.results)
     name = given.job or (job.job if job else "")
-    return Chosen(job=job, mxcluster_verdict_text=job_messages.of_logs(name, lines))
+    if job and given.follow:
+        text = job_messages.of_followed(name, listing.parts([job]), found)
+    else:
+        text = job_messages.of_logs(name, {host: one["logs"] for host, one in found.items()})
+    return Chosen(job=job, mxcluster_verdict_text=text)
+
+
+def stacks(given: Stacks, check: bool) -> controller_task.Result:
+    """Return the stack traces of the job `given.job`. In check mode no process has written any."""
+    if check:
+        lines = ["CHECK     the processes of the job %s would write stack traces" % given.job]
+        return controller_task.Result(mxcluster_verdict_text=lines)
+    found = successes(given.results)
+    answers = {host: StackTraces.decode(answer) for host, answer in found.items()}
+    return controller_task.Result(mxcluster_verdict_text=job_messages.of_stacks(given.job, answers))
 
 
 def stopped(given: Stopped, check: bool) -> Ended:
@@ -279,6 +354,30 @@ def stopped(given: Stopped, check: bool) -> Ended:
     jobs = [job for job in given.jobs if job.job in given.stopping]
     ended = job_messages.of_stops(jobs, parts, check)
     return Ended(ok=ended.ok, mxcluster_verdict_text=ended.lines)
+
+
+def choose_to_clean(given: ChooseToClean, check: bool) -> ToClean:
+    """Select the jobs and runs that ended longer ago than `given.older_than`."""
+    limit = cleaning.age(given.older_than)
+    state_dir = os.path.dirname(os.path.abspath(given.records_dir))
+    runs_dir = os.path.abspath(results_folder(given.runs_dir, state_dir))
+    found = cleaning.choose(given.lists, kept_runs.read(runs_dir), limit, time.time())
+    return ToClean(parts=found.parts, runs=found.runs, kept=found.kept, runs_dir=runs_dir)
+
+
+def clean(given: Clean, check: bool) -> Ended:
+    """Remove the runs `given.runs`, unless a node still has a part of the job."""
+    if check:
+        lines = cleaning.dry_run(given.parts, given.runs, given.kept)
+        return Ended(ok=True, mxcluster_verdict_text=lines)
+    found = successes(given.results)
+    done = {host: Removed.decode(found[host]) if host in found else None for host in given.parts}
+    runs = cleaning.without_failed(given.runs, given.parts, done)
+    removal = kept_runs.remove(given.runs_dir, runs)
+    lines = cleaning.result(given.parts, done, removal, given.kept)
+    return Ended(
+        changed=bool(removal.jobs), ok=lines[0].startswith("OK"), mxcluster_verdict_text=lines
+    )
 
 
 def detached(given: Detached, check: bool) -> controller_task.Result:
@@ -313,7 +412,10 @@ COMMANDS: Dict[Type[Arguments], Callable[..., controller_task.Result]] = {
     ChooseToStop: choose_to_stop,
     Adopt: adopt,
     Logs: logs,
+    Stacks: stacks,
     Stopped: stopped,
+    ChooseToClean: choose_to_clean,
+    Clean: clean,
     Detached: detached,
     Runs: runs,
 }

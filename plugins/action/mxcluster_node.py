@@ -13,7 +13,7 @@ import secrets
 import shlex
 import signal
 import time
-from typing import Optional
+from typing import Dict, Optional
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -26,11 +26,14 @@ from mxcluster.ansible.fetching import files_of_at_most, free_bytes, reserve
 from mxcluster.ansible.node_arguments import Options
 from mxcluster.ansible.node_task import NodeTask
 from mxcluster.errors import MxclusterError
+from mxcluster.job import job_messages, kept_runs
 from mxcluster.job.report import checkpoint_arrivals, exports
 from mxcluster.job.verdict_text import printable
 from mxcluster.model.answers import Collected, Offer, Progress
+from mxcluster.model.answers import Logs as LogsAnswer
 from mxcluster.model.protocol import (
     Collect,
+    Logs,
     Look,
     Piece,
     Prepare,
@@ -76,15 +79,18 @@ class ActionModule(NodeTask):
     - With the option `board`, `wait` ends the node's part when another node's part has failed.
     - With the option `checkpoints`, `wait` fetches the checkpoints of the running job.
     - With the option `into`, `wait` fetches the files of the node's part after the part's end.
+    - The command `logs` with `seconds` shows the lines since the last attempt of the task.
     - The commands `start` and `prepare` send the token of the job and the identity of the
       controller process, which renews the lease. A node on the controller's host can check whether
       this process runs.
-    - The command `look` with `problems` fails if the node or the controller reports a problem.
+    - The command `look` with `problems` fails if the node or the controller reports a problem. With
+      `runs_dir`, it finds the old jobs whose folders the start may remove.
     """
 
     _arrivals: Optional[checkpoint_arrivals.Arrivals] = None
     _curves: Optional[exports.LiveCurves] = None
     _may_draw = True
+    _offsets: Optional[Dict[str, int]] = None  # of the logs that this plugin follows
     _options: Options
     _host: str
     _task_vars: TaskVars
@@ -113,6 +119,8 @@ class ActionModule(NodeTask):
             )
         if isinstance(request, Wait):
             return dict(result, **self._follow(request, collect))
+        if isinstance(request, Logs) and request.seconds:
+            return dict(result, **self._follow_logs(request))
         return dict(result, **self._command(request))
 
     def _command(self, request: Request) -> TaskResult:
@@ -153,6 +161,17 @@ class ActionModule(NodeTask):
         if collect and ended and not self._task.check_mode:
             collect = collect.replaced(reason=result["status"]["reason"])
             result.update(self._bring_what_is_left(collect))
+        return result
+
+    def _follow_logs(self, request: Logs) -> TaskResult:
+        """Run the command `logs`, and show the lines since the last call of this method."""
+        processes.set_pdeathsig(os.getppid(), signal.SIGTERM)  # see `_follow`
+        result = self._command(request.replaced(offsets=self._offsets))
+        if not result.get("failed"):
+            answer = LogsAnswer.decode(result)
+            self._offsets = dict(answer.offsets)
+            for line in job_messages.of_host_logs(self._host, answer.logs):
+                display.display(line)
         return result
 
     def _compare(self, request: Wait, board: Board, result: TaskResult) -> None:
@@ -207,6 +226,9 @@ class ActionModule(NodeTask):
         # Without a training user, the planner has already reported the open ports.
         if request.user and found.get("ports_open"):
             display.display("%s: %s" % (self._host, printable(found["ports_open"])))
+        if self._options.runs_dir:
+            runs_dir = os.path.abspath(os.path.expanduser(self._options.runs_dir))
+            found["removable"] = kept_runs.removable(runs_dir, found.get("old_jobs") or [])
         problems = list(found.get("problems") or []) + list(self._options.problems or [])
         if not problems:
             return found

@@ -177,7 +177,7 @@ class CallbackModule(Default):
             self._task, self._answers, self._shown = task._uuid, {}, ("", time.time())
             if self._view:
                 self._settle()
-                role, is_talking = selection.role_of(task), task.action in selection.TALKING
+                role, is_talking = selection.role_of(task), selection.is_talking(task)
                 throttled = bool(task.throttle)
                 self._view.begin_task(role, one_line(task.name), is_talking, throttled)
         if self._view:
@@ -190,8 +190,8 @@ class CallbackModule(Default):
         super(CallbackModule, self).v2_runner_on_start(host, task)
 
     def v2_runner_retry(self, result: TaskResult) -> None:
-        """Update the line about the job, or show the retry of any other task."""
-        if not self._about_job(result):
+        """Update the line about the job, or show the retry of any other silent task."""
+        if not self._about_job(result) and not (selection and selection.is_talking(result._task)):
             self._settle()
             super(CallbackModule, self).v2_runner_retry(result)
 

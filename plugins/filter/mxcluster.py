@@ -14,6 +14,7 @@ from mxcluster.ansible import network_facts
 from mxcluster.ansible.preflight_checks import undefined
 from mxcluster.cluster import container_image, driver, install_failures, ssh_mesh, versions
 from mxcluster.errors import MxclusterError
+from mxcluster.job import kept_runs
 from mxcluster.job.plan.mpi_inputs import Engine, different_engines
 from mxcluster.job.verdict_text import printable
 from mxcluster.model import node_record
@@ -162,6 +163,7 @@ FILTERS = {
     "mxcluster_lacks_dependencies": install_failures.lacks_dependencies,
     "mxcluster_mpi_engines": mxcluster_mpi_engines,
     "mxcluster_needs": install_failures.needs,
+    "mxcluster_old_jobs": kept_runs.announcement,
     "mxcluster_other_cublas": versions.other_cublas,
     "mxcluster_record": refusing(mxcluster_record),
     "mxcluster_messages": install_failures.messages,

@@ -1,5 +1,6 @@
 """Replace whole files, read JSON files of mxcluster, and compute the digests of files."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -13,6 +14,7 @@ from mxcluster.model.shapes import Shape, Wrong
 T = TypeVar("T")
 
 BLOCK = 1 << 20  # bytes
+MOST_FILES = 200000  # of a folder whose space `disk_space` adds up
 LEAST_FREE = 100 << 20  # bytes of disk for the results of a job
 
 
@@ -90,6 +92,22 @@ def check_folder(name: str, path: str) -> None:
             "MB: free disk space, or set %s to a folder on another disk"
             % (name, path, there, free >> 20, LEAST_FREE >> 20, name)
         )
+
+
+def disk_space(path: str) -> int:
+    """Return the bytes of disk that the file or folder `path` takes, 0 for a missing one.
+
+    The function follows no link, and stops after MOST_FILES files, which a script may have made.
+    """
+    total = seen = 0
+    for folder, _, files in os.walk(path):
+        for name in [".", *files]:
+            with contextlib.suppress(OSError):  # another process has removed it
+                total += 512 * os.lstat(os.path.join(folder, name)).st_blocks
+            seen += 1
+            if seen >= MOST_FILES:
+                return total
+    return total
 
 
 def sha256(path: str) -> str:

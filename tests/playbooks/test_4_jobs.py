@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import pathlib
 import re
 import shutil
 import signal
@@ -206,6 +207,56 @@ def test_another_controller_waits_for_a_job_and_writes_its_report(nodes):
     )  # the report of an ended job is written again
     assert again.code == 0 and "OK        job goes-on" in again.output, again.output
     nodes.wait_for_nothing_left()
+
+
+# Each worker writes a line, and its next line when the test makes a file beside the script.
+TALKS = (
+    "import os, sys, time\nname = 'worker-' + os.environ['MXCLUSTER_INDEX']\n"
+    "print(name, 'begins', flush=True)\n"
+    "while not os.path.exists('%s'):\n    time.sleep(0.05)\n"
+    "print(name, 'goes on', flush=True)\ntime.sleep(3600)\n"
+)
+
+
+def test_logs_are_followed_and_stacks_shown_while_a_job_runs(nodes, tmp_path):
+    """A follower sees a line at once, and ends with the job. Stack traces end no process."""
+    sign = tmp_path / "sign"
+    detach(nodes, "talks", kv="dist_sync", script=nodes.script(TALKS % sign), start_timeout=0)
+    logs = pathlib.Path(folders(nodes, "talks")[1]) / "worker-1.log"
+    until(lambda: logs.exists() and "begins" in logs.read_text())
+    refused = nodes.run("logs.yml", "-e", "follow=true", "-e", "only=worker1")
+    assert refused.code != 0 and "did you mean 'worker-1'" in refused.output, refused.output
+
+    stacks = nodes.run("stacks.yml", "-e", "job=talks", "-e", "only=worker-0,worker-1")
+    assert stacks.code == 0 and "STACKS    of the job talks" in stacks.output, stacks.output
+    for place in ("node1/worker-0", "node2/worker-1"):
+        trace = r"^  %s \|   File .*it\.py\", line [45] in <module>$" % place
+        assert re.findall(trace, stacks.output, re.MULTILINE), stacks.output
+    assert "worker-2" not in stacks.output, stacks.output
+
+    follower = nodes.start("logs.yml", "-e", "follow=true", "-e", "only=worker-1")
+    seen = [follow_to(follower, "worker-1 begins")]
+    sign.write_text("")
+    seen.append(follow_to(follower, "worker-1 goes on"))
+    assert "  node2/worker-1 | worker-1 goes on\n" in seen[-1]
+    assert nodes.run("stop.yml", "-e", "job=talks").code == 0
+    seen.append(nodes.finish(follower))
+    output = "".join(seen)
+    assert follower.returncode == 0 and "ENDED     the job talks" in seen[-1], output
+    assert output.count("worker-1 goes on") == 1 and "worker-2" not in output, output
+    ended = nodes.run("stacks.yml", "-e", "job=talks")
+    assert ended.code != 0 and "does not run (stopped)" in ended.output, ended.output
+    nodes.wait_for_nothing_left()
+
+
+def follow_to(process, words):
+    """Return the output of a running ansible-playbook up to the line with `words`."""
+    seen = b""
+    for line in iter(process.stdout.readline, b""):
+        seen += line
+        if words.encode() in line:
+            return seen.decode(errors="replace")
+    raise AssertionError("the playbook ended before %r\n%s" % (words, seen.decode()))
 
 
 @pytest.mark.soak

@@ -142,13 +142,13 @@ def clear(root: str, but: Optional[str] = None) -> List[str]:
     cleared = []
     for folder in (JobFolder(os.path.join(root, name)) for name in names(root) if name != but):
         with contextlib.suppress(OSError):  # another user owns the folder, or it was removed
-            if not os.path.islink(folder.path) and folder.spent() and not _owned(folder):
+            if not os.path.islink(folder.path) and folder.spent() and not is_owned(folder):
                 folder.tidy()
                 cleared.append(os.path.basename(folder.path))
     return cleared
 
 
-def _owned(folder: JobFolder) -> bool:
+def is_owned(folder: JobFolder) -> bool:
     """Return True if the agent of the job in `folder` lives, or may be about to start.
 
     An agent holds the lock of its folder for as long as it lives. The agents of a batch job are on

@@ -11,10 +11,12 @@ from mxcluster.agent import (
     checkpoint_transfer,
     daemon,
     leftovers,
+    retention,
     runtimes,
     shared_folder,
 )
-from mxcluster.agent.folder import JobFolder, Process
+from mxcluster.agent.folder import LOG_TAIL, JobFolder, Process
+from mxcluster.agent.log_files import new_lines
 from mxcluster.agent.supervisor import STOPS
 from mxcluster.agent.waiting import until
 from mxcluster.errors import BadInput, MxclusterError
@@ -35,7 +37,9 @@ def prepare(request: protocol.Prepare) -> answers.JobStarted:
 
     Raises BadInput if the folder holds another job.
     """
-    daemon.prepare(JobFolder(request.job_dir), request)
+    folder = JobFolder(request.job_dir)
+    retention.remove(os.path.dirname(folder.path), request.remove)
+    daemon.prepare(folder, request)
     return answers.JobStarted(job=request.plan.job)
 
 
@@ -58,6 +62,7 @@ def start(request: protocol.Start, signum: Optional[int] = None) -> answers.Agen
         request = shared_folder.complete(request, request.shared)
     files = None if request.plan is None else request.turned_into(protocol.Prepare)
     is_batch = files is not None and files.plan.batch is not None
+    retention.remove(os.path.dirname(folder.path), request.remove)  # the next look names problems
     try:
         if files is not None and is_batch:
             batch_job.start(folder, files)
@@ -158,21 +163,42 @@ def _stop(folder: JobFolder, reason: str) -> answers.Stopped:
 
 
 def logs(request: protocol.Logs) -> answers.Logs:
-    """Return the end of each log.
+    """Return the end of each log, or the new lines of logs that still grow.
+
+    With `seconds` of the request, the function waits for a new line or for the end of the job.
+    """
+    folder, deadline = JobFolder(request.job_dir), time.monotonic() + request.seconds
+    while True:
+        known = folder.status() if request.seconds else None  # None also for a prepared job
+        ended = not request.seconds or known is not None and look(folder).has_ended
+        found = _logs(folder, request, ended)
+        if ended or any(found.logs.values()) or time.monotonic() >= deadline:
+            return found
+        time.sleep(POLL)
+
+
+def _logs(folder: JobFolder, request: protocol.Logs, ended: bool) -> answers.Logs:
+    """Return the answer to `request` now.
 
     The names of a batch job's logs begin with the host, because the job folder holds the logs of
-    all nodes.
+    all nodes. Args: `ended` True if the logs do not grow any more.
     """
-    folder = JobFolder(request.job_dir)
-    found = {}  # type: Dict[str, List[str]]
+    logs: Dict[str, List[str]] = {}
+    offsets: Dict[str, int] = {}
     for part in [folder] + folder.parts():
         host = os.path.basename(os.path.dirname(part.path)) + "-" if part is not folder else ""
-        for name in sorted(os.listdir(part.path)):
-            if name.endswith(".log"):
-                found[host + name[: -len(".log")]] = part.log_lines(
-                    name[: -len(".log")], request.lines
-                )
-    return answers.Logs(logs=found)
+        for file in sorted(os.listdir(part.path)):
+            short = file[: -len(".log")]
+            if not file.endswith(".log") or request.only and short not in request.only:
+                continue
+            name, path = host + short, part.file(file)
+            if request.offsets is None:
+                offsets[name] = os.lstat(path).st_size
+                lines, offsets[name] = new_lines(path, max(0, offsets[name] - LOG_TAIL), ended)
+                logs[name] = lines[max(0, len(lines) - request.lines) :]
+            else:
+                logs[name], offsets[name] = new_lines(path, request.offsets.get(name, 0), ended)
+    return answers.Logs(logs=logs, offsets=offsets, ended=ended)
 
 
 def plan(request: protocol.ReadPlan) -> answers.WholePlan:

@@ -2,9 +2,9 @@
 
 import contextlib
 import os
-from typing import List, Optional
+from typing import List, Optional, Set
 
-from mxcluster.agent import batch_job, claims, commands
+from mxcluster.agent import batch_job, claims, commands, retention
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import MxclusterError
 from mxcluster.model import protocol
@@ -18,8 +18,8 @@ def listing(request: protocol.Jobs) -> JobList:
     """Return the `summary` of each job, the newest first.
 
     The list has all running and prepared jobs, the LAST newest of the ended and broken jobs, and
-    the job of the request at any age. Without check mode the function first removes tokens, leases,
-    reserves and secrets of ended jobs (see `_clear`).
+    the job of the request at any age. With `every` it has all jobs. Without check mode the function
+    first removes tokens, leases, reserves and secrets of ended jobs (see `_clear`).
     """
     root = request.jobs_dir
     cleared = None if request.check else _clear(root)
@@ -30,8 +30,12 @@ def listing(request: protocol.Jobs) -> JobList:
     ]
     found.sort(key=lambda entry: (entry.started or 0, entry.job), reverse=True)
     ended = [entry for entry in found if entry.state in ("ended", "broken")]
-    older = {entry.job for entry in ended[LAST:]} - {request.job}
-    return JobList(jobs=[entry for entry in found if entry.job not in older], cleared=cleared)
+    older: Set[str] = (
+        set() if request.every else {entry.job for entry in ended[LAST:]} - {request.job}
+    )
+    found = [entry for entry in found if entry.job not in older]
+    disk = retention.disk_use(root) if request.measure else None
+    return JobList(jobs=found, cleared=cleared, disk=disk)
 
 
 def _clear(root: str) -> List[str]:

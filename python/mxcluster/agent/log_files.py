@@ -3,11 +3,12 @@
 import errno
 import os
 import stat
-from typing import List
+from typing import List, Tuple
 
 from mxcluster.errors import BadInput
 
 LOG_LINES, LOG_WIDTH = 20, 500
+MOST_NEW = 256 * 1024  # bytes of a growing log in one answer
 NO_FILE = (
     "%s is not a regular file, so mxcluster cannot fetch the job's files: remove that path on this "
     "node, and fetch the files with train.yml -e attach=<job>"
@@ -54,6 +55,34 @@ def readable(data: bytes, number: int = LOG_LINES) -> List[str]:
     return [
         line if len(line) <= LOG_WIDTH else line[: LOG_WIDTH - 3] + "..." for line in lines if line
     ][-number:]
+
+
+def new_lines(path: str, offset: int, is_final: bool) -> Tuple[List[str], int]:
+    """Return the lines of the log `path` since `offset`, and the offset for the next call.
+
+    A line without its line break stays for the next call, unless `is_final` is True. Of more than
+    MOST_NEW bytes the function returns the end, and a line with the number of skipped bytes. A log
+    that has become shorter begins anew. A missing log, and a path that is no regular file, have no
+    lines.
+
+    Args: `offset` in bytes.
+    """
+    try:
+        descriptor = open_regular(path)
+    except (BadInput, FileNotFoundError):
+        return [], 0
+    with open(descriptor, "rb") as stream:
+        size = os.fstat(descriptor).st_size
+        begin = offset if offset <= size else 0
+        skipped = max(0, size - begin - MOST_NEW)
+        stream.seek(begin + skipped)
+        data = stream.read(MOST_NEW)
+    if not is_final and len(data) < MOST_NEW:
+        data = data[: data.rfind(b"\n") + 1]
+    lines = readable(data, MOST_NEW)
+    if skipped:
+        lines.insert(0, "(%d bytes of this log are not shown here)" % skipped)
+    return lines, begin + skipped + len(data)
 
 
 def piece(path: str, size: int, tail: bool = True) -> bytes:

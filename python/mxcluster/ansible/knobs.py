@@ -32,7 +32,7 @@ class PlaybookKnobs(Record):
 # jobs_lines.
 SHORT: Dict[str, Tuple[str, ...]] = {
     "train_job": job_knobs.NAMES,
-    "jobs": ("job", "all", "lines", "json", "find"),
+    "jobs": ("job", "all", "lines", "follow", "only", "json", "find", "older_than"),
     "sweep": tuple(name for section in sweep_knobs.SECTIONS for name in section.FIELDS),
 }
 _CLASSES = sweep_knobs.SECTIONS + job_knobs.SECTIONS + (PlaybookKnobs,)
@@ -44,8 +44,10 @@ PLAYBOOKS: Dict[str, Sequence[str]] = {
 PLAYBOOKS.update(
     {
         "status.yml": ("json",),
-        "logs.yml": ("job", "lines"),
+        "logs.yml": ("job", "lines", "follow", "only"),
+        "stacks.yml": ("job", "only"),
         "stop.yml": ("job", "all"),
+        "clean.yml": ("older_than", "runs_dir"),
         "runs.yml": ("find", "lines", "runs_dir", "job", "tag", "note"),
     }
 )

@@ -82,6 +82,9 @@ class Options(Record):
     """For `look`, the problems that the controller has found. With this argument, even with an
     empty list, the task fails if the controller or the node has found a problem. Paths of a plan
     other than `python` and `job_dir` are then a problem, too."""
+    runs_dir: Optional[str] = field(optional(_name), default=None)
+    """For `look`, the folder of the results on the controller. The result then has `removable`: the
+    old jobs of the node whose files are complete there."""
     board: str = field(text, default="")
     """For `wait`, the name of a folder in the temporary folder of this run of Ansible. The folder
     gets the names of nodes whose part has failed. The parts of the other nodes then end, as `stop`

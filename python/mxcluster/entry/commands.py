@@ -13,7 +13,9 @@ from mxcluster.agent import (
     commands,
     engine,
     jobs,
+    retention,
     shared_folder,
+    stack_traces,
 )
 from mxcluster.model import protocol
 from mxcluster.model.answers import Answer, CheckedNode, Looked, Recorded
@@ -27,7 +29,9 @@ Function = Callable[[Request], Answer]
 def _look(request: protocol.Look) -> Looked:
     from mxcluster.node import probe  # not at the top: each poll would import it
 
-    return Looked.decode(encode(probe.look(request.arguments, claims.held)))
+    found = Looked.decode(encode(probe.look(request.arguments, claims.held)))
+    root, keep = request.arguments.jobs_dir, request.arguments.keep_jobs
+    return found.replaced(old_jobs=retention.old(root, keep)) if root else found
 
 
 def _record(request: protocol.RecordNode) -> Recorded:
@@ -68,6 +72,8 @@ FUNCTIONS: Dict[Type[Request], Function] = dict(
         _row(protocol.Stop, commands.stop),
         _row(protocol.Collect, collecting.collect),
         _row(protocol.Logs, commands.logs),
+        _row(protocol.Stacks, stack_traces.of_job),
+        _row(protocol.Remove, retention.of_request),
         _row(protocol.ReadPlan, commands.plan),
         _row(protocol.Piece, checkpoint_transfer.piece),
     ]

@@ -1,11 +1,12 @@
-"""Make the lines of status.yml, stop.yml, logs.yml and of jobs without a controller."""
+"""Make the lines of status.yml, stop.yml, logs.yml, stacks.yml and of jobs without a controller."""
 
 import json
-from typing import List, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from mxcluster.errors import BadInput
 from mxcluster.job import verdict_text
 from mxcluster.job.listing import ABSENT, some_hosts
+from mxcluster.lists import several
 from mxcluster.model import answers
 from mxcluster.model.listing import InterruptedJob, ListedJob
 from mxcluster.model.record import encode
@@ -35,12 +36,47 @@ def of_logs(job: str, logs: Mapping[str, Optional[Mapping[str, List[str]]]]) -> 
         )
     lines = ["LOGS      of the job %s" % job]
     for host, of_host in sorted(logs.items()):
-        for name, entries in sorted((of_host or {}).items()):
-            lines += [
-                verdict_text.printable("  %s/%s | %s" % (host, name, entry))
-                for entry in entries or ["(nothing)"]
-            ]
+        lines += of_host_logs(
+            host, {name: entries or ["(nothing)"] for name, entries in (of_host or {}).items()}
+        )
     return lines if len(lines) > 1 else lines + ["  no node has a log of this job"]
+
+
+def of_host_logs(host: str, logs: Mapping[str, Sequence[str]]) -> List[str]:
+    """Return the lines of a node's logs, with the node and the process in front of each.
+
+    Args: `logs` {log name: [line, ...]}.
+    """
+    return [
+        verdict_text.printable("  %s/%s | %s" % (host, name, entry))
+        for name, entries in sorted(logs.items())
+        for entry in entries
+    ]
+
+
+def of_followed(job: str, asked: Iterable[str], followed: Iterable[str]) -> List[str]:
+    """Return the last lines of logs.yml after it has shown the lines of a job to the job's end.
+
+    Args: `asked` the hosts whose logs the playbook has followed; `followed` those that have
+    answered to the end.
+    """
+    lost = sorted(set(asked) - set(followed))
+    return [
+        "ENDED     the job %s. Its verdict: train.yml -e attach=%s" % (job, job),
+        *["no answer from %s: its last lines may be missing" % host for host in lost],
+    ]
+
+
+def of_stacks(job: str, found: Mapping[str, answers.Stacks]) -> List[str]:
+    """Return the stack traces of a job's processes as text lines.
+
+    Args: `found` {host: its answer}.
+    """
+    lines = ["STACKS    of the job %s" % job]
+    for host, answer in sorted(found.items()):
+        silent = {name: ["no stack trace: " + why] for name, why in answer.silent.items()}
+        lines += of_host_logs(host, {**answer.stacks, **silent})
+    return lines if len(lines) > 1 else lines + ["  no node has a running process of this job"]
 
 
 def of_stops(jobs: Sequence[ListedJob], stopped: Mapping[str, Stops], is_dry_run: bool) -> Stopped:
@@ -130,13 +166,43 @@ def _commands(job: str, inventory: str) -> List[str]:
     ]
 
 
+def of_disks(disks: Mapping[str, answers.DiskUse]) -> List[str]:
+    """Return [line] about the disk space of job folders, [] without figures.
+
+    Args: `disks` {host: the figures of this node}.
+    """
+    if not disks:
+        return []
+    fullest = min(sorted(disks), key=lambda host: disks[host].free)
+    return [
+        verdict_text.printable(
+            "disk      %s: %s with %.1f GB; least free: %.1f GB on %s"
+            % (
+                several(len(disks), "node"),
+                several(sum(one.jobs for one in disks.values()), "job folder"),
+                1e-9 * sum(one.bytes for one in disks.values()),
+                1e-9 * disks[fullest].free,
+                fullest,
+            )
+        )
+    ]
+
+
 def as_json(
-    jobs: Sequence[ListedJob], lost: Sequence[str], restart_needed: Mapping[str, str]
+    jobs: Sequence[ListedJob],
+    lost: Sequence[str],
+    restart_needed: Mapping[str, str],
+    disks: Mapping[str, answers.DiskUse],
 ) -> str:
     """Return the job list as one line of JSON.
 
     Args: `lost` the hosts without a job list; `restart_needed` {host: the reason of the restart
-    that its driver needs}.
+    that its driver needs}; `disks` as for `of_disks`.
     """
-    found = {"jobs": jobs, "not_asked": sorted(lost), "restart_needed": restart_needed}
+    found = {
+        "jobs": jobs,
+        "not_asked": sorted(lost),
+        "restart_needed": restart_needed,
+        "disk": disks,
+    }
     return json.dumps(encode(found), sort_keys=True)

@@ -8,7 +8,7 @@ import posixpath
 import time
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from mxcluster.errors import BadInput, did_you_mean, some
+from mxcluster.errors import BadInput, did_you_mean, shown, some
 from mxcluster.job import live_line, verdict_text
 from mxcluster.job.verdict import first_failure
 from mxcluster.lists import aligned, grouped
@@ -34,6 +34,7 @@ STATES = {"lease": "lease ran out"}  # {state: text in the table}, if the state'
 # A job has the first of these states that a node has.
 _ORDER = "running failed peer lease shutdown stopped engine broken prepared".split()
 ABSENT = ("missing", "not asked")  # the states of a node without a known part of a job
+OTHER_LOGS = ("agent", "rendezvous", "mpirun")  # logs of programs besides the processes of a plan
 NAMED = 6  # maximum number of hosts that a line names
 
 
@@ -183,6 +184,48 @@ def choose(jobs: Sequence[ListedJob], job_id: str, lost: Sequence[str] = ()) -> 
             )
         )
     return found
+
+
+def running(job: Optional[ListedJob]) -> ListedJob:
+    """Return the selected `job`, which is None without one.
+
+    Raises BadInput if no job is selected, or if the job does not run.
+    """
+    if job is None:
+        raise BadInput("no job runs on these nodes: start a job with train.yml")
+    if job.state != "running":
+        raise BadInput(
+            "the job %s does not run (%s): name a running job with -e job=<id>. The logs of an "
+            "ended job have the stack traces of stalled processes: logs.yml -e job=%s"
+            % (job.job, STATES.get(job.state, job.state), job.job)
+        )
+    return job
+
+
+def refuse_strangers(job: str, answers: JobLists, names: Sequence[str]) -> None:
+    """Raise BadInput if a name in `names` is no log of the job `job`.
+
+    The job lists name the processes of a started job. Those of a batch job begin with a node, and
+    the nodes of a job before its start name none, so the function then accepts each name.
+    """
+    known = set(OTHER_LOGS)
+    for answer in answers.values():
+        for entry in answer.jobs if answer else ():
+            if entry.job == job and entry.status and not entry.status.batch:
+                known.update(entry.status.parts())
+    if known == set(OTHER_LOGS):
+        return
+    for name in names:
+        if name not in known:
+            raise BadInput(
+                "only=%s is refused: the job %s has no process of this name%s. Its processes: %s"
+                % (
+                    shown(name),
+                    job,
+                    did_you_mean(name, known),
+                    some(sorted(known - set(OTHER_LOGS))),
+                )
+            )
 
 
 def choose_to_stop(

@@ -102,6 +102,9 @@ class Looked(Answer):
     """The id of the container image, None without containers."""
     machine: Optional[Hardware] = field(optional(record(Hardware)), default=None)
     """The hardware of the node for the record of the run, None from an earlier version."""
+    old_jobs: Optional[Sequence[str]] = field(optional(each(names.job_id, 100000)), default=None)
+    """The ended jobs besides the newest that the node keeps, the oldest first. None from an earlier
+    version, and for a look without a folder of jobs."""
     ports_open: Optional[str] = field(optional(words), default=None)
     """The reason why other hosts reach the ports of jobs. Root gives it."""
 
@@ -187,6 +190,21 @@ class Logs(Answer):
         table(names.process, each(words, 10**6), MOST_PROCESSES)
     )
     """{name of a log without .log: its last lines}."""
+    offsets: Mapping[str, int] = field(table(names.process, whole(), MOST_PROCESSES), default={})
+    """{name of a log: the bytes up to the last of these lines}."""
+    ended: bool = field(flag, default=True)
+    """True if the logs do not grow any more, or if the request did not ask for it."""
+
+
+class Stacks(Answer):
+    """The stack traces of the running processes of a job."""
+
+    stacks: Mapping[str, Sequence[str]] = field(
+        table(names.process, each(words, 10**5), MOST_PROCESSES)
+    )
+    """{process: the lines of the stack traces of its threads}."""
+    silent: Mapping[str, str] = field(table(names.process, words, MOST_PROCESSES))
+    """{process: the reason why it gives no stack trace}."""
 
 
 def _plan(value: object) -> object:
@@ -257,6 +275,17 @@ def _entries(value: object) -> List[JobEntry]:
     return found
 
 
+class DiskUse(Record):
+    """The disk of the folder that holds the folders of all jobs of a node."""
+
+    jobs: int = field(whole())
+    """The number of job folders."""
+    bytes: int = field(whole())
+    """The disk space of all job folders."""
+    free: int = field(whole())
+    """The free bytes of the disk for the training user."""
+
+
 class JobList(Answer):
     """The jobs of a node."""
 
@@ -264,8 +293,19 @@ class JobList(Answer):
     """The jobs, the newest first."""
     cleared: Optional[Sequence[str]] = field(optional(_lines), default=None)
     """Ids of the ended jobs whose files for a running job were removed."""
+    disk: Optional[DiskUse] = field(optional(record(DiskUse)), default=None)
+    """None if the request did not ask for it."""
     units: Optional[Sequence[str]] = field(optional(each(words, 10000)), default=None)
     """The jobs whose units run. Root gives them."""
+
+
+class Removed(Answer):
+    """The removal of job folders."""
+
+    removed: Sequence[str] = field(each(names.job_id, MOST_JOBS))
+    """The ids of the jobs whose folders are gone."""
+    problems: Sequence[str] = field(_lines)
+    """A line for each folder that stays."""
 
 
 class Lost(Record):

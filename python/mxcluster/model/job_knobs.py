@@ -445,6 +445,10 @@ class Run(Record):
     """The limit in megabytes for the files of a script that each node sends to
     `runs/<job>/nodes/<host>/files/<worker>` at the end of the job. Small files come first. Files
     above the limit stay on the node, and the report names them. 0 sends no file."""
+    keep_jobs: int = knob(whole_number(0, MOST, zero="all"), 50, playbooks=SWEPT + (MPI,))
+    """The number of ended jobs whose folders each node keeps; 0 keeps all. The start of a job
+    removes older folders, the oldest first, but only if all files of the old job are in `runs_dir`.
+    The playbook names these jobs before the start."""
     lease: float = knob(seconds(1, 86400), 60.0, playbooks=_EVERY)
     """A job ends itself after this number of seconds without a poll of the controller. If the
     controller polls late, the limit is up to twice this number. If the controller runs on the

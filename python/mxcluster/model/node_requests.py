@@ -74,6 +74,8 @@ class LookRequest(Arguments):
     """The expected GPUs, for a job that uses all GPUs only."""
     jobs_dir: Optional[str] = field(optional(text), default=None)
     """The folder with the folders of all jobs."""
+    keep_jobs: int = field(whole(0, 10**9), default=0)
+    """The number of ended jobs that the node keeps, 0 for all."""
     job: Optional[str] = field(optional(text), default=None)
     """The id of the new job."""
     files: Sequence[str] = field(each(text), default=[])

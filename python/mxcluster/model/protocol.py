@@ -23,6 +23,7 @@ from mxcluster.model.plan import NodePlan
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import (
     Wrong,
+    each,
     flag,
     matching,
     optional,
@@ -44,7 +45,7 @@ PIECE = 1 << 20  # bytes of a piece of a checkpoint, without another number
 LONGEST_SCRIPT = 1 << 27  # characters of a script's folder in base64
 # The action plugin of mxcluster_node, or the head of a batch job, sets these fields. A task does
 # not.
-FROM_PLUGIN = ("check", "lease", "reader", "shared", "told", "token", "took")
+FROM_PLUGIN = ("check", "lease", "offsets", "reader", "shared", "told", "token", "took")
 PATHS = ("job_dir", "jobs_dir", "output", "spool")  # fields with paths on the node
 CURE = (
     "Read the job's logs with logs.yml, end the job with stop.yml, and run provision.yml if the "
@@ -203,6 +204,21 @@ class Jobs(Request, kind="jobs"):
     job: str = field(or_empty(names.job_id), default="")
     """A job to return even if it ended long ago. Of the other jobs, the command returns only the
     running jobs and the jobs that ended last."""
+    every: bool = field(flag, default=False)
+    """True to return all jobs."""
+    measure: bool = field(flag, default=False)
+    """True to measure the disk space of the job folders."""
+
+
+class Remove(Request, kind="remove"):
+    """Remove the folders of ended jobs."""
+
+    ANSWER = answers.Removed
+    CHANGES = True
+    jobs_dir: str = field(names.node_path)
+    """The folder on the node that holds the folders of all jobs."""
+    remove: List[str] = field(each(names.job_id, answers.MOST_JOBS))
+    """The ids of the jobs."""
 
 
 class OfJob(Request):
@@ -236,6 +252,8 @@ class _WithFiles(OfJob):
         default=None,
     )
     """The folder of the user's script as a zip file in base64."""
+    remove: List[str] = field(each(names.job_id, answers.MOST_JOBS), default=[])
+    """The ids of old jobs whose folders the node first removes."""
 
     def secrets(self) -> List[str]:
         """Return the token and the values of the secret variables."""
@@ -311,13 +329,37 @@ class Stop(OfJob, kind="stop"):
     """True if the reason is the end of the lease."""
 
 
-class Logs(OfJob, kind="logs"):
-    """Read the ends of all logs of a job."""
+class OfProcesses(OfJob):
+    """A command for some processes of a job."""
+
+    only: List[str] = field(each(names.process, answers.MOST_PROCESSES), default=[])
+    """The names of the processes, [] for all."""
+
+
+class Logs(OfProcesses, kind="logs"):
+    """Read the ends of the logs of a job, or the new lines of logs that still grow."""
 
     ANSWER = answers.Logs
     READS = True
     lines: int = field(whole(0, 10**6), default=LOG_LINES)
-    """The maximum number of lines of each log."""
+    """The maximum number of lines of each log in the first answer."""
+    seconds: float = field(real(0, 60), default=0.0)
+    """To follow the logs, the maximum duration of the wait for a new line. With 0 the answer also
+    has the last line of a log without its line break."""
+    offsets: Optional[Dict[str, int]] = field(
+        optional(table(names.process, whole(), answers.MOST_PROCESSES)), default=None
+    )
+    """{name of a log: bytes that the controller has}, None before the first answer."""
+
+    def limit(self) -> float:
+        """Return the usual limit after the end of the wait."""
+        return LIMIT + self.seconds
+
+
+class Stacks(OfProcesses, kind="stacks"):
+    """Read the stack traces of the running processes of a job."""
+
+    ANSWER = answers.Stacks
 
 
 class ReadPlan(OfJob, kind="plan"):

@@ -55,5 +55,7 @@ class Verdict(Record):
     """The number of fetched files of the user's script."""
     nodes: Mapping[str, str] = field(table(names.host, _state, MOST))
     """{node: its last state, such as "done"}."""
+    complete: Optional[Sequence[str]] = field(optional(each(names.host, MOST)), default=None)
+    """The nodes of whose files the run folder has all. None for a run of an earlier version."""
     proposal: Optional[Sequence[str]] = field(optional(_lines), default=None)
     """The lines about the profile that the job measured."""

@@ -7,7 +7,7 @@ import pytest
 
 from mxcluster.errors import BadInput
 from mxcluster.job import job_messages, listing
-from mxcluster.model.answers import JobList
+from mxcluster.model.answers import DiskUse, JobList, Stacks
 from mxcluster.model.answers import Stopped as StopAnswer
 from mxcluster.model.listing import Held
 from mxcluster.model.plan import Node
@@ -115,7 +115,7 @@ def test_the_list_shows_ports_gpus_and_progress():
     assert " ".join(text[1].split()) == "one running, detached 1:00 ago dist_sync 2 9091 a:0"
     assert "missing: b" in text[-1]
     assert listing.table([]) == ["no job has run on these nodes"]
-    assert json.loads(job_messages.as_json([found], ["c"], {}))["not_asked"] == ["c"]
+    assert json.loads(job_messages.as_json([found], ["c"], {}, {}))["not_asked"] == ["c"]
 
 
 def cells(*given, **more):
@@ -383,3 +383,50 @@ def test_logs_are_shown_by_node_and_process():
     assert job_messages.of_logs(
         "one", {"b": {"worker-1": ["x\x1b[0m"]}, "a": {"agent": []}, "c": None}
     ) == ["LOGS      of the job one", "  a/agent | (nothing)", "  b/worker-1 | x"]
+
+
+def test_the_end_of_a_followed_job_names_lost_nodes():
+    lines = job_messages.of_followed("one", ["b", "a"], ["b"])
+    assert "ENDED     the job one" in lines[0] and "train.yml -e attach=one" in lines[0]
+    assert lines[1:] == ["no answer from a: its last lines may be missing"]
+
+
+def test_stack_traces_are_shown_by_node_and_process():
+    answer = Stacks(stacks={"worker-0": ["Thread 0x1\x1b[0m"]}, silent={"server-0": "it loads"})
+    assert job_messages.of_stacks("one", {"a": answer}) == [
+        "STACKS    of the job one",
+        "  a/server-0 | no stack trace: it loads",
+        "  a/worker-0 | Thread 0x1",
+    ]
+    assert "no node has a running process" in job_messages.of_stacks("one", {})[1]
+
+
+def test_stack_traces_need_a_running_job():
+    [job] = listing.merge(answers(entry("one")))
+    assert listing.running(job) is job
+    with pytest.raises(BadInput, match="does not run .stopped.: name a running job"):
+        listing.running(job.replaced(state="stopped"))
+    with pytest.raises(BadInput, match="no job runs on these nodes"):
+        listing.running(None)
+
+
+def test_a_name_of_no_process_is_refused():
+    part = {"name": "worker-0", "role": "worker", "index": 0}
+    known = answers(entry("one", status={"processes": [part]}))
+    listing.refuse_strangers("one", known, ["worker-0", "agent"])
+    with pytest.raises(BadInput, match="only='worker0'.*did you mean 'worker-0'.*Its processes: "):
+        listing.refuse_strangers("one", known, ["worker-0", "worker0"])
+    listing.refuse_strangers("one", {"a": None}, ["worker-9"])  # no node has told its processes
+
+
+def test_the_disk_space_of_all_nodes_is_one_line():
+    gigabyte = 10**9
+    disks = {
+        "a": DiskUse(jobs=50, bytes=8 * gigabyte, free=400 * gigabyte),
+        "b": DiskUse(jobs=2, bytes=gigabyte // 2, free=12 * gigabyte),
+    }
+    assert job_messages.of_disks(disks) == [
+        "disk      2 nodes: 52 job folders with 8.5 GB; least free: 12.0 GB on b"
+    ]
+    assert job_messages.of_disks({}) == []
+    assert json.loads(job_messages.as_json([], [], {}, disks))["disk"]["b"]["jobs"] == 2

@@ -40,6 +40,7 @@ WAIT = {"status": STATUS}
 def check(command, answer, job="j", **more):
     """Return the answer of node1 to a command, as the controller checks it."""
     given = {"jobs_dir": "/jobs", "job_dir": "/jobs/" + job, "output": "/o", "file": "f"}
+    given["remove"] = ["old"]
     given["request"] = {"etc_dir": "/etc/mxcluster", "folders": []}
     request = protocol.COMMANDS[command].decode(dict(given, plan=part_json()))
     return request.checked("node1", dict(answer, **more)).encode()
@@ -115,6 +116,10 @@ def test_the_latest_events_have_known_fields_only():
         ("stop", {"ran": True, "status": None, "left": "x"}, "left"),
         ("record", {"record": {"hostname": "x\ny"}}, "record.hostname"),
         ("jobs", {"jobs": {}}, "jobs"),
+        ("jobs", {"jobs": [], "disk": {"jobs": 1, "bytes": -1, "free": 0}}, "disk.bytes"),
+        ("logs", {"logs": {}, "offsets": {"worker-0": -1}}, "offsets.worker-0"),
+        ("stacks", {"stacks": {"../x": []}, "silent": {}}, "stacks"),
+        ("remove", {"removed": ["../x"], "problems": []}, "removed"),
     ],
 )
 def test_an_answer_with_a_wrong_shape_is_refused_for_every_command(command, answer, words):

@@ -772,3 +772,32 @@ def test_a_missing_or_invalid_argument_is_refused(arguments, words, monkeypatch)
     made, commands = plugin([RUNNING], **arguments)
     result = run(made, monkeypatch)
     assert result["failed"] and result["msg"].startswith(words) and commands == [], result
+
+
+def test_each_attempt_to_follow_logs_begins_at_the_end_of_the_last(monkeypatch):
+    made, _ = plugin([], command="logs", seconds=2, only=["worker-0"])
+    asked = []
+
+    def ask(python, request, *_):
+        asked.append(request)
+        number = len(asked)
+        return {
+            "logs": {"worker-0": ["line %d\x1b" % number], "agent": []},
+            "offsets": {"worker-0": 7 * number, "agent": 0},
+            "ended": number == 2,
+            "changed": False,
+        }
+
+    made.ask, shown = ask, []
+    monkeypatch.setattr(action.display, "display", shown.append)
+    first, second = run(made, monkeypatch), run(made, monkeypatch)
+    assert [request.offsets for request in asked] == [None, {"worker-0": 7, "agent": 0}]
+    assert asked[0].only == ["worker-0"] and not first["ended"] and second["ended"]
+    assert shown == ["  node1/worker-0 | line 1", "  node1/worker-0 | line 2"]
+
+
+def test_logs_without_a_wait_are_not_shown_at_once(monkeypatch):
+    made, _ = plugin([{"logs": {"agent": ["x"]}, "offsets": {}, "ended": True}], command="logs")
+    shown = []
+    monkeypatch.setattr(action.display, "display", shown.append)
+    assert run(made, monkeypatch)["logs"] == {"agent": ["x"]} and not shown

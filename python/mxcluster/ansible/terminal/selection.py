@@ -16,6 +16,14 @@ PAUSE = ("pause", "ansible.builtin.pause", "ansible.legacy.pause")
 TALKING = ("mxcluster_restart", "mxcluster_sweep", "mxcluster_plan", *PAUSE)
 
 
+def is_talking(task: Task) -> bool:
+    """Return True if `task` writes to the terminal itself.
+
+    The command `logs` of mxcluster_node does so while logs.yml follows a job.
+    """
+    return bool(task.action in TALKING or task.args and task.args.get("command") == "logs")
+
+
 def is_quiet(arguments: CliArguments) -> bool:
     """Return True if no option of the command line needs Ansible's own output.
 

@@ -52,6 +52,7 @@ def look(
         all_gpus=AllGpus(record=record.gpus, bus=record.bus) if trains and gpus == "auto" else None,
         versions=Versions(python_version=record.python_version, fingerprints=record.fingerprints),
         jobs_dir=record.job_dir,
+        keep_jobs=options.keep_jobs,
         job=plan.job,
         files=files,
         data_dir=options.data_dir,

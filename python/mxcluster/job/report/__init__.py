@@ -88,7 +88,9 @@ def assemble(
         files=sum(files.own_files(run_dir, host) for host in plan.nodes),
         engine=engine,
     )
-    verdict = verdict.replaced(bottleneck=bottleneck.find(plan, events))
+    verdict = verdict.replaced(
+        bottleneck=bottleneck.find(plan, events), complete=node_ends.complete(results)
+    )
     if verdict.ok and plan.options.measures_cluster:
         found_profile = profiles.complete(profile.measured(plan, events))
         files.write_json(os.path.join(run_dir, profile.FILE), found_profile)

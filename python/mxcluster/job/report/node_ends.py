@@ -1,6 +1,6 @@
 """Make the NodeResult of a node from the results of its tasks. All functions are pure."""
 
-from typing import List, Optional
+from typing import List, Mapping, Optional
 
 from mxcluster.model import module_answers
 from mxcluster.model.answers import BlockingWorker, Lost, NodeResult
@@ -59,6 +59,11 @@ def refusal(result: TaskResult) -> Optional[str]:
         lines = output.strip().splitlines() or ["the module printed no error"]
         message = "the module of a task crashed on the node: %s" % lines[-1].strip()
     return words(message)
+
+
+def complete(ends: Mapping[str, NodeResult]) -> List[str]:
+    """Return the hosts of whose files the run folder has all. Args: `ends` {host: its end}."""
+    return [host for host, end in ends.items() if end.status and not (end.problem or end.behind)]
 
 
 def warnings(host: str, end: NodeResult) -> List[str]:

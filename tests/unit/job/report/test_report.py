@@ -33,6 +33,7 @@ from mxcluster.model.events import (
 )
 from mxcluster.model.plan import Plan
 from mxcluster.model.run_record import Clone, Code, Controller, NodeOfRun, RunRecord
+from tests.unit import statuses
 from tests.unit.job.report import fake_run
 
 NO_FIGURES = Figures([], [])
@@ -553,3 +554,15 @@ def test_each_failed_wait_is_reported_with_its_own_reason(tmp_path, cache_dir):
     assert str(tmp_path) not in json.dumps(verdict), (
         "a path of the controller does not describe a node"
     )
+
+
+def test_a_run_has_all_files_of_a_node_that_kept_none():
+    """Only then may the next jobs remove the job's folder on the node."""
+    end = NodeResult(status=statuses.status({"processes": []}))
+    ends = {
+        "whole": end,
+        "left": end.replaced(behind=["worker-0: big.bin stays on the node"]),
+        "broken": end.replaced(problem="the archive is damaged"),
+        "lost": NodeResult(),
+    }
+    assert node_ends.complete(ends) == ["whole"]

@@ -247,3 +247,10 @@ def test_a_play_without_hosts_may_have_selected_tasks(plugin, monkeypatch, given
     play.check_mode = False
     callback.v2_playbook_on_play_start(play)
     assert callback._matched is not refused
+
+
+def test_a_task_that_writes_itself_shows_no_retries(job):
+    """While logs.yml follows a job, each poll is a retry of its task."""
+    task = SimpleNamespace(_uuid="1", action="mxcluster_node", args={"command": "logs"})
+    job.callback.v2_runner_retry(result_of(job.hosts["node1"], task, {"logs": {}}))
+    assert not job.shown

@@ -1,0 +1,96 @@
+"""Old jobs and runs: keep_jobs of train.yml, clean.yml, and the disk space in status.yml."""
+
+import json
+import os
+import shutil
+import time
+
+import pytest
+
+from tests.playbooks.conftest import On
+
+MONTH = 40 * 86400.0  # seconds, more than the age that the tests give
+
+
+@pytest.fixture(scope="module")
+def single(project):
+    """Return the project on its first node, so that the test can count the jobs of the node."""
+    return On(project, project.inventory("single", nodes=1))
+
+
+def job_folders(single):
+    """Return {job: folder} of the ended jobs on the node."""
+    folders = (single.path / ".state" / "local" / "jobs" / "node1").iterdir()
+    return {path.name: path for path in folders if (path / "status.json").exists()}
+
+
+def end_at(folder, when):
+    """Write another end of the job into its status on the node."""
+    path = folder / "status.json"
+    path.write_text(json.dumps(dict(json.loads(path.read_text()), ended=when)))
+
+
+def test_old_jobs_go_and_uncollected_ones_stay(single):
+    """The start of a job removes the oldest job folder, whose files the controller has."""
+    result, run = single.train(kv="dist_sync", num_epochs=1, job_id="oldest")
+    assert result.code == 0, result.output
+    assert json.loads((run / "verdict.json").read_text())["complete"] == ["node1"]
+    oldest = job_folders(single)["oldest"]
+    # Two jobs of another controller: one old, and one young, so that keep_jobs is above 0.
+    uncollected, youngest = oldest.with_name("uncollected"), oldest.with_name("youngest")
+    for copy in (uncollected, youngest):
+        shutil.copytree(str(oldest), str(copy))
+    end_at(uncollected, 1000.0)
+    end_at(oldest, 1001.0)
+    keep = len(job_folders(single)) - 2  # the jobs of other tests are younger
+    options = dict(kv="dist_sync", num_epochs=1, savemodel=True, keep_jobs=keep)
+    result, _ = single.train("--check", job_id="dry", **options)
+    assert "the start removes the folders of 1 old job from 1 node" in result.output, result.output
+    assert oldest.exists()
+    result, run = single.train(job_id="saved", **options)
+    assert result.code == 0, result.output
+    words = "keep_jobs=%d: the start removes the folders of 1 old job from 1 node" % keep
+    assert words in result.output and ": oldest\n" in result.output, result.output
+    assert not oldest.exists() and uncollected.exists()
+    assert (single.path / "runs" / "oldest" / "report.html").exists()
+
+    clean_up(single, run)
+
+
+def clean_up(single, saved):
+    """Check clean.yml after the jobs oldest, saved and uncollected."""
+    for given, words in (
+        ((), "older_than='' is refused"),
+        (("-e", "older_than=30"), "such as -e older_than=30d"),
+        (("-e", "older=30d"), "did you mean 'older_than'"),
+    ):
+        result = single.run("clean.yml", *given)
+        assert result.code != 0 and words in result.output, result.output
+    long_ago = time.time() - MONTH
+    end_at(job_folders(single)["saved"], long_ago)
+    for job in ("oldest", "saved"):
+        path = str(single.path / "runs" / job / "verdict.json")
+        os.utime(path, (long_ago, long_ago))
+    dry = single.run("clean.yml", "-e", "older_than=30d", "--check")
+    assert dry.code == 0, dry.output
+    words = "CHECK     clean.yml would remove 1 job folder of 1 node, and 1 run folder"
+    assert words in dry.output and "  node1: saved\n" in dry.output, dry.output
+    assert "saved" in job_folders(single) and (single.path / "runs" / "oldest").exists()
+
+    result = single.run("clean.yml", "-e", "older_than=30d")
+    assert result.code == 0, result.output
+    assert "OK        removed 1 job folder of 1 node, and 1 run folder" in result.output
+    for line in (
+        "kept      job uncollected on node1: runs_dir has not all of its files.",
+        "kept      run saved: it has the only checkpoints of its job.",
+    ):
+        assert line in result.output, result.output
+    assert "saved" not in job_folders(single) and saved.exists()
+    assert not (single.path / "runs" / "oldest").exists()
+    again = single.run("clean.yml", "-e", "older_than=30d")
+    assert again.code == 0, again.output
+    assert "removed 0 job folders of 0 nodes, and 0 run folders" in again.output, again.output
+
+    status = single.run("status.yml")
+    words = "disk      1 node: %d job folder" % len(job_folders(single))
+    assert status.code == 0 and words in status.output, status.output
