@@ -4,11 +4,13 @@ The plugin writes only the file of the command status, in check mode too.
 """
 
 import os
+import time
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Type
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.ansible.edge import TaskResult
+from mxcluster.ansible.hooks import hooks
 from mxcluster.cluster import driver, node_records
 from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
@@ -16,12 +18,14 @@ from mxcluster.job import job_messages, listing
 from mxcluster.job.plan import packed
 from mxcluster.job.plan.inputs import results_folder
 from mxcluster.job.report import history
-from mxcluster.model.answers import JobList
+from mxcluster.model.answers import JobList, Progress
 from mxcluster.model.answers import Stopped as StopAnswer
-from mxcluster.model.job_knobs import note_of_run, tag_of_run
+from mxcluster.model.hooks import Hooks
+from mxcluster.model.job_knobs import MOST_SECONDS, note_of_run, tag_of_run
 from mxcluster.model.listing import ListedJob
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import anything, each, optional
+from mxcluster.model.shapes import anything, each, optional, unix_time
+from mxcluster.model.written import duration
 
 OfHosts = Mapping[str, Optional[TaskResult]]  # of mxcluster_node, empty without a result
 
@@ -78,6 +82,10 @@ class ChooseToStop(Choose, kind="choose_to_stop"):
 
     all: bool = field(arguments.flag, default=False)
     """True if the task selects all active jobs."""
+    save: bool = field(arguments.flag, default=False)
+    """True if the jobs end after their next checkpoint."""
+    save_timeout: float = field(duration(1, MOST_SECONDS), default=600.0)
+    """The longest wait for these checkpoints, in seconds."""
 
 
 class Adopt(OfNodes, kind="adopt"):
@@ -92,6 +100,10 @@ class Adopt(OfNodes, kind="adopt"):
     """A folder in the controller's state folder."""
     runs_dir: object = field(anything)
     """The knob runs_dir as the user gave it."""
+    hooks: Mapping[str, object] = field(arguments.json, default={})
+    """The knobs of the site's hooks as the user gave them."""
+    cwd: str = field(arguments.path, default="")
+    """The folder at which the user's relative paths begin."""
 
 
 class Logs(Choose, kind="logs"):
@@ -108,6 +120,9 @@ class Stopped(OfNodes, kind="stopped"):
     """The ids of the jobs, from the command choose_to_stop."""
     results: OfHosts = field(arguments.by_host)
     """{host: result of a loop of mxcluster_node command=stop over ids}."""
+    saves: OfHosts = field(arguments.by_host, default={})
+    """{host: result of a loop of mxcluster_node command=status over the results of an earlier loop
+    of this command over ids}."""
 
 
 class Detached(Arguments, kind="detached"):
@@ -154,6 +169,11 @@ class Chosen(controller_task.Result):
 class ChosenToStop(controller_task.Result):
     """The jobs to stop."""
 
+    saving: Mapping[str, Sequence[str]] = field(anything)
+    """{host: ids of the jobs whose next checkpoint this host completes before the stop}."""
+    save_until: float = field(unix_time)
+    """The end of the wait for these checkpoints."""
+
     stopping: Sequence[str] = field(arguments.texts)
     """The ids of the jobs."""
     parts: Mapping[str, Sequence[str]] = field(anything)
@@ -174,6 +194,7 @@ class Adopted(controller_task.Result, packed.Summary):
     """The nodes of the job with a job list."""
     run_dir: str = field(arguments.text)
     """The run folder of the job on the controller."""
+    hooks: Hooks = field(record(Hooks))
 
 
 def has_list(answer: Optional[TaskResult]) -> bool:
@@ -226,14 +247,21 @@ def choose(given: Choose, check: bool) -> Chosen:
 def choose_to_stop(given: ChooseToStop, check: bool) -> ChosenToStop:
     """Select the jobs to stop."""
     chosen = listing.choose_to_stop(given.jobs, given.job, given.all, given.lost)
-    return ChosenToStop(stopping=[job.job for job in chosen], parts=listing.parts(chosen))
+    saving = listing.savers(chosen) if given.save else {}
+    return ChosenToStop(
+        stopping=[job.job for job in chosen],
+        parts=listing.parts(chosen),
+        saving={} if check else saving,
+        save_until=time.time() + given.save_timeout,
+    )
 
 
 def adopt(given: Adopt, check: bool) -> Adopted:
     """Return the plan of the job `given.job`.
 
-    Raises BadInput if the controller cannot write in `given.runs_dir`.
+    Raises BadInput if the controller cannot write in `given.runs_dir`, or if a hook is wrong.
     """
+    found = hooks(given.hooks, given.cwd)
     state_dir = os.path.dirname(os.path.abspath(given.records_dir))
     runs_dir = results_folder(given.runs_dir, state_dir, given.job)
     paths = {
@@ -250,6 +278,7 @@ def adopt(given: Adopt, check: bool) -> Adopted:
     return Adopted(
         answering=answering,
         run_dir=os.path.join(runs_dir, given.job),
+        hooks=found,
         **vars(packed.summary(plan, {})),
     )
 
@@ -272,8 +301,23 @@ def stopped(given: Stopped, check: bool) -> Ended:
                 StopAnswer.decode(part) if "ran" in part and not is_lost else None
             )
     jobs = [job for job in given.jobs if job.job in given.stopping]
-    ended = job_messages.of_stops(jobs, parts, check)
+    ended = job_messages.of_stops(jobs, parts, check, saves(given.saves))
     return Ended(ok=ended.ok, mxcluster_verdict_text=ended.lines)
+
+
+def saves(results: OfHosts) -> Dict[str, job_messages.Save]:
+    """Return {job id: the wait for its next checkpoint}, from Stopped.saves."""
+    found = {}
+    for answer in results.values():
+        for part in (answer or {}).get("results", []):
+            if "status" in part and "status" in part["item"]:
+                after = Progress.decode(part)
+                found[part["item"]["item"]] = job_messages.Save(
+                    before=Progress.decode(part["item"]).epochs,
+                    after=after.epochs,
+                    has_ended=after.status.has_ended,
+                )
+    return found
 
 
 def detached(given: Detached, check: bool) -> controller_task.Result:

@@ -13,11 +13,13 @@ from ansible import context
 
 from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask, show
+from mxcluster.ansible.hooks import hooks
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import inputs, mpi_inputs, packed, ports
 from mxcluster.job.plan.ports import Held
+from mxcluster.model.hooks import Hooks
 from mxcluster.model.inventory import Inventory
-from mxcluster.model.record import field
+from mxcluster.model.record import field, record
 from mxcluster.model.shapes import table, text
 
 TRAIN = "train.yml"
@@ -34,6 +36,8 @@ class Arguments(arguments.Planning):
     """The `packed_plan` of the plan whose ports or GPUs are in use, or empty."""
     measures: bool = field(arguments.flag, default=False)
     """True if the job measures the cluster for profile.yml."""
+    hooks: Mapping[str, object] = field(arguments.json, default={})
+    """The knobs of the site's hooks as the user gave them."""
     mpi: Mapping[str, object] = field(arguments.json, default={})
     """The knobs of mpi.yml; empty for a training job."""
 
@@ -52,6 +56,7 @@ class Result(controller_task.Result, packed.Summary):
     """The path of the saved model to start from, or empty."""
     resume: Sequence[str] = field(arguments.texts)
     """The paths of all files of the checkpoint to resume from."""
+    hooks: Hooks = field(record(Hooks))
 
 
 def plan(given: Arguments, runs_dir: str) -> inputs.Planned:
@@ -111,6 +116,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
     """
     state_dir = os.path.dirname(os.path.abspath(given.records_dir))
     runs_dir = inputs.results_folder(given.runs_dir, state_dir)
+    found = hooks(given.hooks, given.cwd)
     planned = plan(given, runs_dir)
     if planned.plan.needs_profile and not (check or planned.plan.options.plan_only):
         measure(planned.plan.job)
@@ -127,6 +133,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
         needs_profile=planned.plan.needs_profile,
         model=planned.model,
         resume=planned.resume,
+        hooks=found,
         **vars(packed.summary(planned.plan, planned.looks)),
     )
 

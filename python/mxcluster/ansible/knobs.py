@@ -32,7 +32,7 @@ class PlaybookKnobs(Record):
 # jobs_lines.
 SHORT: Dict[str, Tuple[str, ...]] = {
     "train_job": job_knobs.NAMES,
-    "jobs": ("job", "all", "lines", "json", "find"),
+    "jobs": ("job", "all", "save", "save_timeout", "lines", "json", "find"),
     "sweep": tuple(name for section in sweep_knobs.SECTIONS for name in section.FIELDS),
 }
 _CLASSES = sweep_knobs.SECTIONS + job_knobs.SECTIONS + (PlaybookKnobs,)
@@ -45,13 +45,13 @@ PLAYBOOKS.update(
     {
         "status.yml": ("json",),
         "logs.yml": ("job", "lines"),
-        "stop.yml": ("job", "all"),
+        "stop.yml": ("job", "all", "save", "save_timeout"),
         "runs.yml": ("find", "lines", "runs_dir", "job", "tag", "note"),
     }
 )
 # The knobs that train.yml reads if attach is given, because the job already has a plan. `without`
 # names nodes whose copy of the plan does not count.
-_WITH_ATTACH = ("attach", "runs_dir", "without")
+_WITH_ATTACH = ("attach", "runs_dir", "without", "notify", "tasks_after")
 # Host variables of the inventory. With -e they apply to all hosts.
 OF_A_HOST = tuple(HostVariables.FIELDS)
 
