@@ -45,7 +45,11 @@ def script(folder, text):
 
 def test_a_job_ends_after_its_max_time(pair, tmp_path):
     result, run = pair.train(
-        kv="dist_sync", script=script(tmp_path, LONG), start_timeout=0, max_time="3s", job_id="timed"
+        kv="dist_sync",
+        script=script(tmp_path, LONG),
+        start_timeout=0,
+        max_time="3s",
+        job_id="timed",
     )
     assert result.code == 2, result.output
     assert "TIME      job timed (dist_sync) after " in result.output, result.output

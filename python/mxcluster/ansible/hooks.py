@@ -31,7 +31,8 @@ def hooks(given: Mapping[str, object], cwd: str) -> Hooks:
     problems: List[str] = []
     notify = list(knobs.notify)
     if notify:
-        program = shutil.which(os.path.join(cwd, notify[0]) if "/" in notify[0] else notify[0])
+        path = os.path.join(cwd, os.path.expanduser(notify[0]))
+        program = shutil.which(os.path.normpath(path) if "/" in notify[0] else notify[0])
         if program is None:
             problems.append(
                 "notify: there is no program %s on this controller: install it, or give its "

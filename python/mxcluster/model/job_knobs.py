@@ -473,9 +473,9 @@ class Run(Record):
         duration(1, MOST_SECONDS, zero="no limit"), 0.0, playbooks=SWEPT + (MPI,)
     )
     """The longest time of the job, such as `90s`, `30m`, `8h` or `1d12h`; a number is in seconds.
-    Then the agents end the job. Its files come to the controller as those of every job. The attempts
-    of `max_restarts` share the time. Time in the queue of a batch system does not count. In a sweep,
-    each job has this time."""
+    Then the agents end the job. Its files come to the controller as those of every job. The
+    attempts of `max_restarts` share the time. Time in the queue of a batch system does not count.
+    In a sweep, each job has this time."""
     expect_accuracy: float = _inherited(real_number(0, 1, zero="no check"), 0.0, (TRAIN,))
     """The least accuracy on held-out samples at the end, from 0 to 1. A job below it, or without an
     accuracy, counts as failed. The accuracy of a script is that of its lines or events. 0 checks

@@ -28,7 +28,7 @@ def test_relative_paths_begin_at_the_folder_of_the_user(site):
         str(site),
     )
     path = str(site / "tasks.yml")
-    assert found == Hooks(notify=[str(site / "./tell"), "a b"], before=[path], after=[path])
+    assert found == Hooks(notify=[str(site / "tell"), "a b"], before=[path], after=[path])
     assert hooks({"notify": '["sh", "-c", "cat"]'}, str(site)).notify[1:] == ["-c", "cat"]
     assert hooks({}, str(site)) == Hooks()
 

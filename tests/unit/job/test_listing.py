@@ -377,19 +377,14 @@ def test_the_result_of_a_stop_is_shown():
     assert "would be ended on a b" in job_messages.of_stop(job, {}, True).lines[0]
 
 
-WORKING = {
-    "job": "one",
-    "agent": {"pid": 1, "start_time": 1},
-    "started": 1.0,
-    "processes": [{"name": "worker-0", "role": "worker", "index": 0}],
-}
+WORKING = {"processes": [{"name": "worker-0", "role": "worker", "index": 0}]}
 
 
 def test_a_job_without_checkpoints_cannot_be_saved():
     (plain,) = listing.merge(answers(entry("one", status=WORKING)))
     with pytest.raises(BadInput, match="the job one, which saves no checkpoints: .* leave save"):
         listing.savers([plain])
-    (lost,) = listing.merge(answers(entry("one", saves=True, status=None)))
+    (lost,) = listing.merge(answers(entry("one", saves=True)))
     with pytest.raises(BadInput, match="the node of its worker 0 does not answer"):
         listing.savers([lost])
     (saving,) = listing.merge(
@@ -405,7 +400,10 @@ def test_a_job_without_checkpoints_cannot_be_saved():
         (job_messages.Save(3, 4, False), ["saved     the checkpoint after epoch 4", "-e resume="]),
         (job_messages.Save(3, 3, False), ["lost      the training after epoch 3", "-e resume=one"]),
         (job_messages.Save(0, 0, False), ["lost      all training of the job, because"]),
-        (job_messages.Save(3, 3, True), ["saved     nothing more: the job had ended", "resume=one"]),
+        (
+            job_messages.Save(3, 3, True),
+            ["saved     nothing more: the job had ended", "resume=one"],
+        ),
     ],
 )
 def test_a_stop_says_what_was_saved_and_what_was_lost(save, words):

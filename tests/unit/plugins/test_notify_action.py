@@ -8,7 +8,12 @@ import pytest
 from plugins.action import mxcluster_notify
 from tests import ansible_modules
 
-VERDICT = {"ok": False, "job": "one", "reason": "{{ 1 + 1 }} $(touch x) \u00e9\n", "x": "y" * 200000}
+VERDICT = {
+    "ok": False,
+    "job": "one",
+    "reason": "{{ 1 + 1 }} $(touch x) \u00e9\n",
+    "x": "y" * 200000,
+}
 
 
 @pytest.fixture
