@@ -20,7 +20,7 @@ from mxcluster.job.plan.inputs import results_folder
 from mxcluster.job.report import history
 from mxcluster.model.answers import JobList, Progress
 from mxcluster.model.answers import Stopped as StopAnswer
-from mxcluster.model.hooks import Hooks
+from mxcluster.model.hooks import NO_HOOKS, GivenHooks, Hooks
 from mxcluster.model.job_knobs import MOST_SECONDS, note_of_run, tag_of_run
 from mxcluster.model.listing import ListedJob
 from mxcluster.model.record import Record, field, record
@@ -100,7 +100,7 @@ class Adopt(OfNodes, kind="adopt"):
     """A folder in the controller's state folder."""
     runs_dir: object = field(anything)
     """The knob runs_dir as the user gave it."""
-    hooks: Mapping[str, object] = field(arguments.json, default={})
+    hooks: GivenHooks = field(record(GivenHooks), default=NO_HOOKS)
     """The knobs of the site's hooks as the user gave them."""
     cwd: str = field(arguments.path, default="")
     """The folder at which the user's relative paths begin."""

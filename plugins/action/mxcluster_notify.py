@@ -10,7 +10,7 @@ import os
 import signal
 import subprocess
 import tempfile
-from typing import Mapping, Sequence
+from typing import Sequence
 
 from ansible.utils.display import Display
 
@@ -18,7 +18,8 @@ from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.exit_codes import describe
 from mxcluster.job.verdict_text import printable
-from mxcluster.model.record import Record, field
+from mxcluster.model.record import Record, field, record
+from mxcluster.model.verdict import Verdict
 
 TIMEOUT = 60.0  # seconds until the program must have ended
 MOST_OUTPUT = 500  # bytes of the end of the output in a warning
@@ -29,7 +30,7 @@ class Arguments(Record, strict=True):
 
     words: Sequence[str] = field(arguments.texts)
     """The program and its arguments."""
-    verdict: Mapping[str, object] = field(arguments.json)
+    verdict: Verdict = field(record(Verdict))
     """The content of verdict.json."""
 
 
@@ -72,7 +73,7 @@ def problem(words: Sequence[str], stdin: bytes, timeout: float = TIMEOUT) -> str
 def carry_out(given: Arguments, check: bool) -> controller_task.Result:
     """Run the program. Args: `given` the arguments; `check` True in check mode, which runs none."""
     if not check:
-        found = problem(given.words, json.dumps(given.verdict, sort_keys=True).encode())
+        found = problem(given.words, json.dumps(given.verdict.encode(), sort_keys=True).encode())
         if found:
             Display().warning("notify: %s %s" % (printable(given.words[0]), found))
     return controller_task.Result(changed=True)

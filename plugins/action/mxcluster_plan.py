@@ -17,7 +17,7 @@ from mxcluster.ansible.hooks import hooks
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import inputs, mpi_inputs, packed, ports
 from mxcluster.job.plan.ports import Held
-from mxcluster.model.hooks import Hooks
+from mxcluster.model.hooks import NO_HOOKS, GivenHooks, Hooks
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.record import field, record
 from mxcluster.model.shapes import table, text
@@ -36,7 +36,7 @@ class Arguments(arguments.Planning):
     """The `packed_plan` of the plan whose ports or GPUs are in use, or empty."""
     measures: bool = field(arguments.flag, default=False)
     """True if the job measures the cluster for profile.yml."""
-    hooks: Mapping[str, object] = field(arguments.json, default={})
+    hooks: GivenHooks = field(record(GivenHooks), default=NO_HOOKS)
     """The knobs of the site's hooks as the user gave them."""
     mpi: Mapping[str, object] = field(arguments.json, default={})
     """The knobs of mpi.yml; empty for a training job."""

@@ -21,7 +21,7 @@ BEFORE = """
 AFTER = """
 - name: Write the verdict after the job
   ansible.builtin.copy:
-    content: "{{ job_verdict.first_failure.log | join('|') }}"
+    content: "{{ train_job_verdict.first_failure.log | join('|') }}"
     dest: "%s/after-{{ inventory_hostname }}"
     mode: "0644"
 """

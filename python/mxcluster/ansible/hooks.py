@@ -2,30 +2,30 @@
 
 import os
 import shutil
-from typing import List, Mapping, Optional
+from typing import List, Optional
 
 from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
 
 from mxcluster.ansible import attempts
 from mxcluster.errors import refuse, shown
-from mxcluster.model.hooks import Hooks
+from mxcluster.model.hooks import GivenHooks, Hooks
 from mxcluster.model.job_knobs import Controller
 from mxcluster.model.knob import read
 
 
-def hooks(given: Mapping[str, object], cwd: str) -> Hooks:
+def hooks(given: GivenHooks, cwd: str) -> Hooks:
     """Return the hooks of a job from the knobs notify, tasks_before and tasks_after.
 
     The next attempts at a job have no hooks: the run of the first attempt has run or will run them.
 
-    Args: `given` {name: value} of these knobs, as the user wrote them; `cwd` the folder at which
-    relative paths begin.
+    Args: `given` these knobs, as the user wrote them; `cwd` the folder at which relative paths
+    begin.
 
     Raises BadInput if a value is wrong, if the program does not exist on this controller, or if a
     file is missing or no list of tasks.
     """
-    knobs = read(Controller, given)
+    knobs = read(Controller, vars(given))
     if attempts.is_child() and not attempts.parent():
         return Hooks()
     problems: List[str] = []

@@ -3,7 +3,7 @@
 from typing import Sequence
 
 from mxcluster.model.record import Record, field
-from mxcluster.model.shapes import each, text
+from mxcluster.model.shapes import anything, each, text
 
 
 class Hooks(Record):
@@ -15,3 +15,14 @@ class Hooks(Record):
     """The absolute paths of the files with tasks for each node before the start of the job."""
     after: Sequence[str] = field(each(text), default=[])
     """The same for the end of the job."""
+
+
+class GivenHooks(Record, strict=True):
+    """The knobs of the hooks as the user gave them, None for a default."""
+
+    notify: object = field(anything, default=None)
+    tasks_before: object = field(anything, default=None)
+    tasks_after: object = field(anything, default=None)
+
+
+NO_HOOKS = GivenHooks()

@@ -693,8 +693,8 @@ class Controller(Record):
     """Your own files of Ansible tasks on the controller. Each node of the job runs the tasks before
     the job starts, without `become` unless a task sets it."""
     tasks_after: Sequence[str] = knob(_files_of_tasks, [], playbooks=(TRAIN, MPI))
-    """As `tasks_before`, for the end of the job. The variable `job_verdict` has the content of
-    `verdict.json`. A later `attach` does not run the tasks again."""
+    """As `tasks_before`, for the end of the job. The variable `train_job_verdict` has the content
+    of `verdict.json`. A later `attach` does not run the tasks again."""
 
 
 class Secrets(Record, strict=True):

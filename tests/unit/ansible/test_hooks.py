@@ -3,11 +3,15 @@
 import pytest
 
 from mxcluster.ansible import attempts
-from mxcluster.ansible.hooks import hooks
+from mxcluster.ansible.hooks import hooks as checked
 from mxcluster.errors import BadInput
-from mxcluster.model.hooks import Hooks
+from mxcluster.model.hooks import GivenHooks, Hooks
 
 TASKS = "- name: Say so\n  ansible.builtin.debug:\n    msg: '{{ so }}'\n"
+
+
+def hooks(given, cwd):
+    return checked(GivenHooks.decode(given), cwd)
 
 
 @pytest.fixture
