@@ -167,8 +167,10 @@ def test_a_job_below_its_expected_accuracy_fails(pair):
     assert "is below expect_accuracy=1" in result.output, result.output
 
 
-def test_the_tasks_of_a_site_become_root_only_by_their_own_word(play, tmp_path):
+def test_the_tasks_of_a_site_become_root_only_by_their_own_word(play, tmp_path, monkeypatch):
     """The inventory of a cluster has `ansible_become: true`, which has priority over a keyword."""
+    # Root need not become root, so Ansible would skip sudo.
+    monkeypatch.setenv("ANSIBLE_BECOME_ALLOW_SAME_USER", "1")
     sudo, tasks = tmp_path / "sudo", tmp_path / "who.yml"
     sudo.write_text(SUDO)
     sudo.chmod(0o755)
