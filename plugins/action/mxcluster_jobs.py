@@ -10,6 +10,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Type
 from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.ansible.edge import TaskResult
+from mxcluster.ansible.hooks import hooks
 from mxcluster.cluster import driver, node_records
 from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
@@ -17,14 +18,16 @@ from mxcluster.job import cleaning, job_messages, kept_runs, listing
 from mxcluster.job.plan import packed
 from mxcluster.job.plan.inputs import results_folder
 from mxcluster.job.report import history
-from mxcluster.model.answers import JobList, Removed
+from mxcluster.model.answers import JobList, Progress, Removed
 from mxcluster.model.answers import Stacks as StackTraces
 from mxcluster.model.answers import Stopped as StopAnswer
-from mxcluster.model.job_knobs import note_of_run, tag_of_run
+from mxcluster.model.hooks import NO_HOOKS, GivenHooks, Hooks
+from mxcluster.model.job_knobs import MOST_SECONDS, note_of_run, tag_of_run
 from mxcluster.model.listing import ListedJob
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import anything, each, optional, table
+from mxcluster.model.shapes import anything, each, optional, table, unix_time
 from mxcluster.model.verdict import MOST
+from mxcluster.model.written import duration
 
 OfHosts = Mapping[str, Optional[TaskResult]]  # of mxcluster_node, empty without a result
 
@@ -87,6 +90,10 @@ class ChooseToStop(Choose, kind="choose_to_stop"):
 
     all: bool = field(arguments.flag, default=False)
     """True if the task selects all active jobs."""
+    save: bool = field(arguments.flag, default=False)
+    """True if the jobs end after their next checkpoint."""
+    save_timeout: float = field(duration(1, MOST_SECONDS), default=600.0)
+    """The longest wait for these checkpoints, in seconds."""
 
 
 class Adopt(OfNodes, kind="adopt"):
@@ -101,6 +108,10 @@ class Adopt(OfNodes, kind="adopt"):
     """A folder in the controller's state folder."""
     runs_dir: object = field(anything)
     """The knob runs_dir as the user gave it."""
+    hooks: GivenHooks = field(record(GivenHooks), default=NO_HOOKS)
+    """The knobs of the site's hooks as the user gave them."""
+    cwd: str = field(arguments.path, default="")
+    """The folder at which the user's relative paths begin."""
 
 
 class Logs(Choose, kind="logs"):
@@ -124,6 +135,9 @@ class Stopped(OfNodes, kind="stopped"):
     """The ids of the jobs, from the command choose_to_stop."""
     results: OfHosts = field(arguments.by_host)
     """{host: result of a loop of mxcluster_node command=stop over ids}."""
+    saves: OfHosts = field(arguments.by_host, default={})
+    """{host: result of a loop of mxcluster_node command=status over the results of an earlier loop
+    of this command over ids}."""
 
 
 class Detached(Arguments, kind="detached"):
@@ -196,6 +210,11 @@ class Chosen(controller_task.Result):
 class ChosenToStop(controller_task.Result):
     """The jobs to stop."""
 
+    saving: Mapping[str, Sequence[str]] = field(anything)
+    """{host: ids of the jobs whose next checkpoint this host completes before the stop}."""
+    save_until: float = field(unix_time)
+    """The end of the wait for these checkpoints."""
+
     stopping: Sequence[str] = field(arguments.texts)
     """The ids of the jobs."""
     parts: Mapping[str, Sequence[str]] = field(anything)
@@ -228,6 +247,7 @@ class Adopted(controller_task.Result, packed.Summary):
     """The nodes of the job with a job list."""
     run_dir: str = field(arguments.text)
     """The run folder of the job on the controller."""
+    hooks: Hooks = field(record(Hooks))
 
 
 def has_list(answer: Optional[TaskResult]) -> bool:
@@ -292,14 +312,21 @@ def choose_to_stop(given: ChooseToStop, check: bool) -> ChosenToStop:
     chosen: Sequence[ListedJob] = []
     if not attempts.parent() or any(one.job == given.job for one in given.jobs):
         chosen = listing.choose_to_stop(given.jobs, given.job, given.all, given.lost)
-    return ChosenToStop(stopping=[job.job for job in chosen], parts=listing.parts(chosen))
+    saving = listing.savers(chosen) if given.save else {}
+    return ChosenToStop(
+        stopping=[job.job for job in chosen],
+        parts=listing.parts(chosen),
+        saving={} if check else saving,
+        save_until=time.time() + given.save_timeout,
+    )
 
 
 def adopt(given: Adopt, check: bool) -> Adopted:
     """Return the plan of the job `given.job`.
 
-    Raises BadInput if the controller cannot write in `given.runs_dir`.
+    Raises BadInput if the controller cannot write in `given.runs_dir`, or if a hook is wrong.
     """
+    found = hooks(given.hooks, given.cwd)
     state_dir = os.path.dirname(os.path.abspath(given.records_dir))
     runs_dir = results_folder(given.runs_dir, state_dir, given.job)
     paths = {
@@ -316,6 +343,7 @@ def adopt(given: Adopt, check: bool) -> Adopted:
     return Adopted(
         answering=answering,
         run_dir=os.path.join(runs_dir, given.job),
+        hooks=found,
         **vars(packed.summary(plan, {})),
     )
 
@@ -352,7 +380,7 @@ def stopped(given: Stopped, check: bool) -> Ended:
                 StopAnswer.decode(part) if "ran" in part and not is_lost else None
             )
     jobs = [job for job in given.jobs if job.job in given.stopping]
-    ended = job_messages.of_stops(jobs, parts, check)
+    ended = job_messages.of_stops(jobs, parts, check, saves(given.saves))
     return Ended(ok=ended.ok, mxcluster_verdict_text=ended.lines)
 
 
@@ -378,6 +406,21 @@ def clean(given: Clean, check: bool) -> Ended:
     return Ended(
         changed=bool(removal.jobs), ok=lines[0].startswith("OK"), mxcluster_verdict_text=lines
     )
+
+
+def saves(results: OfHosts) -> Dict[str, job_messages.Save]:
+    """Return {job id: the wait for its next checkpoint}, from Stopped.saves."""
+    found = {}
+    for answer in results.values():
+        for part in (answer or {}).get("results", []):
+            if "status" in part and "status" in part["item"]:
+                after = Progress.decode(part)
+                found[part["item"]["item"]] = job_messages.Save(
+                    before=Progress.decode(part["item"]).epochs,
+                    after=after.epochs,
+                    has_ended=after.status.has_ended,
+                )
+    return found
 
 
 def detached(given: Detached, check: bool) -> controller_task.Result:

@@ -13,10 +13,12 @@ from ansible import context
 
 from mxcluster.ansible import arguments, attempts, controller_task
 from mxcluster.ansible.controller_task import ControllerTask, show
+from mxcluster.ansible.hooks import hooks
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import inputs, mpi_inputs, packed, ports
 from mxcluster.job.plan.ports import Held
 from mxcluster.job.plan.script_packages import Store
+from mxcluster.model.hooks import NO_HOOKS, GivenHooks, Hooks
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.record import field, record
 from mxcluster.model.shapes import table, text
@@ -37,6 +39,8 @@ class Arguments(arguments.Planning):
     """The `packed_plan` of the plan whose ports or GPUs are in use, or empty."""
     measures: bool = field(arguments.flag, default=False)
     """True if the job measures the cluster for profile.yml."""
+    hooks: GivenHooks = field(record(GivenHooks), default=NO_HOOKS)
+    """The knobs of the site's hooks as the user gave them."""
     mpi: Mapping[str, object] = field(arguments.json, default={})
     """The knobs of mpi.yml; empty for a training job."""
     store: str = field(arguments.path)
@@ -59,6 +63,7 @@ class Result(controller_task.Result, packed.Summary):
     """The paths of all files of the checkpoint to resume from."""
     layers: Mapping[str, Layer] = field(_layers, default={})
     """{host: the layer with the packages of the script}."""
+    hooks: Hooks = field(record(Hooks))
 
 
 def plan(given: Arguments, runs_dir: str, check: bool) -> inputs.Planned:
@@ -120,6 +125,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
     """
     state_dir = os.path.dirname(os.path.abspath(given.records_dir))
     runs_dir = inputs.results_folder(given.runs_dir, state_dir)
+    found = hooks(given.hooks, given.cwd)
     planned = plan(given, runs_dir, check)
     if planned.plan.needs_profile and not (check or planned.plan.options.plan_only):
         measure(planned.plan.job)
@@ -141,6 +147,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
             for host, node in planned.plan.nodes.items()
             if node.layer
         },
+        hooks=found,
         **vars(packed.summary(planned.plan, planned.looks)),
     )
 

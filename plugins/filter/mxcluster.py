@@ -18,6 +18,7 @@ from mxcluster.job import kept_runs
 from mxcluster.job.plan.mpi_inputs import Engine, different_engines
 from mxcluster.job.verdict_text import printable
 from mxcluster.model import node_record
+from mxcluster.model.checkpoint import Offer
 from mxcluster.model.host_variables import PLAN, read_by
 from mxcluster.model.module_answers import MachineAnswer
 from mxcluster.model.node_record import Driver
@@ -142,6 +143,15 @@ def mxcluster_mpi_engines(engines):
     return printable(different_engines(found))
 
 
+def mxcluster_saved_epochs(answer):
+    """Return the trained epochs of a node's newest checkpoint, 0 without one.
+
+    Args: `answer` the result of mxcluster_node command=status.
+    """
+    offer = answer.get("checkpoints")
+    return Offer.decode(offer).epochs if offer else 0
+
+
 FILTERS = {
     "mxcluster_driver_plan": named(mxcluster_driver_plan),
     "mxcluster_driver_choose": named(lambda *given: driver.choose(*given).encode()),
@@ -167,6 +177,7 @@ FILTERS = {
     "mxcluster_other_cublas": versions.other_cublas,
     "mxcluster_record": refusing(mxcluster_record),
     "mxcluster_messages": install_failures.messages,
+    "mxcluster_saved_epochs": mxcluster_saved_epochs,
     "mxcluster_ssh": ssh_mesh.of_ssh,
     "mxcluster_ssh_on": ssh_mesh.on_node,
     "mxcluster_updates": install_failures.updates,

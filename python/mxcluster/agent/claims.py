@@ -202,6 +202,7 @@ def entry_of(job: str, plan: NodePlan) -> JobEntry:
         state="prepared",
         kv=plan.kv,
         lease=plan.lease,
+        saves=plan.options.savemodel,
         address=min((part.address for part in own if part.port), default=None),
         ports={str(part.port): part.name for part in own if part.port},
         gpus=sorted({number for part in plan.processes for number in part.gpus}),

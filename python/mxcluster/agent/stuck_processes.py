@@ -121,6 +121,23 @@ def held(name: str, seconds: float, frozen: bool = False) -> Finding:
     )
 
 
+def overtime(plan: Plan, age: float) -> Optional[Finding]:
+    """Return the Finding for a job that has run for its `max_time`, None before.
+
+    `age`: seconds since the start of the job on this node.
+    """
+    limit = plan.options.max_time
+    if not limit or age < limit:
+        return None
+    text = "ended: the job has run for its max_time of %g s. Its results so far stay: " % limit
+    text += (
+        "continue with train.yml -e resume=%s" % plan.job
+        if plan.options.savemodel
+        else "start the job again with a larger max_time"
+    )
+    return Finding(None, failures.TIME, text)
+
+
 def disk(path: str, free: int) -> Finding:
     """Return the Finding for a full disk.
 

@@ -62,7 +62,7 @@ class Supervisor:
         self.observer = Observer(folder.path, plan)
         self.helpers: List[helper.Helper] = []
         self.mute: Dict[str, float] = {}  # peer -> monotonic time of the first missing answer
-        self.looked = 0.0
+        self.began, self.looked = time.monotonic(), 0.0
         self.kills = Kills()
         self.ending = False
         self.saved: Optional[Status] = None
@@ -239,7 +239,10 @@ class Supervisor:
         self.looked = time.monotonic()
         self.kills.look(self.looked)
         path, free, sights = self.folder.path, self.folder.free(), self.sights()
-        if free < stuck_processes.LEAST_FREE:
+        over = stuck_processes.overtime(self.plan, self.looked - self.began)
+        if over:
+            self.find(over)
+        elif free < stuck_processes.LEAST_FREE:
             self.find(stuck_processes.disk(path, free))
         elif not self.folder.has_inodes():
             self.find(stuck_processes.inodes(path))

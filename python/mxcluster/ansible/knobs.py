@@ -32,7 +32,7 @@ class PlaybookKnobs(Record):
 # jobs_lines.
 SHORT: Dict[str, Tuple[str, ...]] = {
     "train_job": job_knobs.NAMES,
-    "jobs": ("job", "all", "lines", "follow", "only", "json", "find", "older_than"),
+    "jobs": ("job", "all", "save", "save_timeout", "lines", "follow", "only", "json", "find", "older_than"),
     "sweep": tuple(name for section in sweep_knobs.SECTIONS for name in section.FIELDS),
 }
 _CLASSES = sweep_knobs.SECTIONS + job_knobs.SECTIONS + (PlaybookKnobs,)
@@ -46,14 +46,14 @@ PLAYBOOKS.update(
         "status.yml": ("json",),
         "logs.yml": ("job", "lines", "follow", "only"),
         "stacks.yml": ("job", "only"),
-        "stop.yml": ("job", "all"),
+        "stop.yml": ("job", "all", "save", "save_timeout"),
         "clean.yml": ("older_than", "runs_dir"),
         "runs.yml": ("find", "lines", "runs_dir", "job", "tag", "note"),
     }
 )
 # The knobs that train.yml reads if attach is given, because the job already has a plan. `without`
 # names nodes whose copy of the plan does not count.
-_WITH_ATTACH = ("attach", "runs_dir", "without")
+_WITH_ATTACH = ("attach", "runs_dir", "without", "notify", "tasks_after")
 # Host variables of the inventory. With -e they apply to all hosts.
 OF_A_HOST = tuple(HostVariables.FIELDS)
 

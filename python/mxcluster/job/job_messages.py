@@ -23,6 +23,18 @@ class Stopped(NamedTuple):
     ok: bool
 
 
+class Save(NamedTuple):
+    """The wait of stop.yml for the next checkpoint of a job.
+
+    Attributes: `before` and `after` the trained epochs of the newest checkpoint before and after
+    the wait, 0 without a checkpoint; `has_ended` True if the job has ended in the meantime.
+    """
+
+    before: int
+    after: int
+    has_ended: bool
+
+
 def of_logs(job: str, logs: Mapping[str, Optional[Mapping[str, List[str]]]]) -> List[str]:
     """Return the last lines of all logs of a job as text lines.
 
@@ -79,15 +91,24 @@ def of_stacks(job: str, found: Mapping[str, answers.Stacks]) -> List[str]:
     return lines if len(lines) > 1 else lines + ["  no node has a running process of this job"]
 
 
-def of_stops(jobs: Sequence[ListedJob], stopped: Mapping[str, Stops], is_dry_run: bool) -> Stopped:
+def of_stops(
+    jobs: Sequence[ListedJob],
+    stopped: Mapping[str, Stops],
+    is_dry_run: bool,
+    saves: Mapping[str, Save] = {},
+) -> Stopped:
     """Return the joined results of `of_stop` for `jobs`.
 
-    Args: `stopped` {job id: results of the command stop}.
+    Args: `stopped` {job id: results of the command stop}; `saves` {job id: the wait for its next
+    checkpoint}.
     """
     if not jobs:
         return Stopped(["OK        no job runs on these nodes"], True)
     found = [of_stop(job, stopped.get(job.job, {}), is_dry_run) for job in jobs]
-    return Stopped([line for one in found for line in one.lines], all(one.ok for one in found))
+    lines = []
+    for job, one in zip(jobs, found):
+        lines += one.lines + (of_save(job, saves[job.job]) if job.job in saves else [])
+    return Stopped(lines, all(one.ok for one in found))
 
 
 def of_stop(job: ListedJob, stopped: Stops, is_dry_run: bool) -> Stopped:
@@ -125,6 +146,32 @@ def of_stop(job: ListedJob, stopped: Stops, is_dry_run: bool) -> Stopped:
         for host in lost
     ]
     return Stopped(lines, ok)
+
+
+def of_save(job: ListedJob, save: Save) -> List[str]:
+    """Return text lines about the wait for the next checkpoint of the stopped `job`."""
+    last = "the checkpoint after epoch %d" % save.after
+    goes_on = "train.yml -e resume=%s" % job.job
+    if job.detached:
+        goes_on = "train.yml -e attach=%s, which fetches the checkpoint, and then %s" % (
+            job.job,
+            goes_on,
+        )
+    if save.after > save.before:
+        lines = ["saved     %s" % last]
+    elif save.has_ended:
+        lines = ["saved     nothing more: the job had ended before its next checkpoint"]
+    elif save.after:
+        lines = [
+            "lost      the training after epoch %d, because the job wrote no checkpoint within "
+            "save_timeout" % save.after
+        ]
+    else:
+        return [
+            "lost      all training of the job, because the job wrote no checkpoint within "
+            "save_timeout"
+        ]
+    return lines + (["next      %s" % goes_on] if save.after else [])
 
 
 def of_detached(job: str, inventory: str) -> List[str]:

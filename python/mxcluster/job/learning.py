@@ -4,6 +4,7 @@ import math
 from typing import List, Optional, Sequence, Tuple
 
 from mxcluster.datasets import DATASETS
+from mxcluster.job import script_figures
 from mxcluster.lists import grouped
 from mxcluster.model.events import Batch, Event
 from mxcluster.model.job_knobs import Options
@@ -54,6 +55,27 @@ def judge(plan: Plan, events: Sequence[Event], accuracy: Optional[float]) -> Tup
         "the job learned nothing: its loss was %.3g in the first epoch and %.3g at the end%s"
         % (losses[0], level, known),
         "",
+    )
+
+
+def missed(options: Options, accuracy: Optional[float]) -> str:
+    """Return the problem that a job misses its knob `expect_accuracy`, "" without one.
+
+    Args: `accuracy` on held-out samples at the end (0 to 1), None if unknown.
+    """
+    expected = options.expect_accuracy
+    if not expected:
+        return ""
+    if accuracy is None:
+        return "the job reported no accuracy, and expect_accuracy=%g needs one: %s" % (
+            expected,
+            script_figures.HELP,
+        )
+    if accuracy >= expected:  # False for NaN
+        return ""
+    return "the accuracy of %.4g on held-out samples is below expect_accuracy=%g" % (
+        accuracy,
+        expected,
     )
 
 

@@ -8,7 +8,7 @@ import posixpath
 import time
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from mxcluster.errors import BadInput, did_you_mean, shown, some
+from mxcluster.errors import BadInput, did_you_mean, refuse, shown, some
 from mxcluster.job import live_line, verdict_text
 from mxcluster.job.verdict import first_failure
 from mxcluster.lists import aligned, grouped
@@ -35,6 +35,7 @@ STATES = {"lease": "lease ran out"}  # {state: text in the table}, if the state'
 _ORDER = "running failed peer lease shutdown stopped engine broken prepared".split()
 ABSENT = ("missing", "not asked")  # the states of a node without a known part of a job
 OTHER_LOGS = ("agent", "rendezvous", "mpirun")  # logs of programs besides the processes of a plan
+WORKER_0 = "worker-0"
 NAMED = 6  # maximum number of hosts that a line names
 
 
@@ -99,8 +100,15 @@ def _job(
         holds={host: Held(ports=entry.ports, gpus=entry.gpus) for host, entry in running.items()},
         progress=progress,
         first_failure=failure,
+        saves=any(entry.saves for entry in entries.values()),
+        saver=next((host for host, entry in sorted(running.items()) if _completes(entry)), None),
         use=_use(list(running.values())),
     )
+
+
+def _completes(entry: JobEntry) -> bool:
+    """Return True if worker 0, which completes the checkpoints, runs on the node of `entry`."""
+    return bool(entry.saves and entry.status and WORKER_0 in entry.status.parts())
 
 
 def _use(entries: Sequence[JobEntry]) -> Optional[JobUse]:
@@ -256,6 +264,33 @@ def choose_to_stop(
         )
     found = choose(jobs, job_id, lost)
     return [found] if found else []
+
+
+def savers(chosen: Iterable[ListedJob]) -> Dict[str, List[str]]:
+    """Return {host: ids of the running jobs of `chosen` whose checkpoints this host completes}.
+
+    Raises BadInput for a running job that saves no checkpoints, or whose worker 0 is on no node
+    that answered.
+    """
+    found = {}  # type: Dict[str, List[str]]
+    problems = []
+    for job in chosen:
+        if job.state != "running":  # nothing to save
+            continue
+        if not job.saves:
+            problems.append(
+                "save=true is refused for the job %s, which saves no checkpoints: all its training "
+                "would be lost. To stop it nevertheless, leave save out" % job.job
+            )
+        elif job.saver is None:
+            problems.append(
+                "save=true is refused for the job %s, because the node of its worker 0 does not "
+                "answer: make the node reachable, or leave save out" % job.job
+            )
+        else:
+            found.setdefault(job.saver, []).append(job.job)
+    refuse(problems)
+    return found
 
 
 def parts(chosen: Iterable[ListedJob]) -> Dict[str, List[str]]:

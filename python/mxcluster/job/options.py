@@ -226,6 +226,11 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
     _not_with_script("measured", "only the program of mxcluster measures its batches"),
     _not_with_script("measure_waits", "only the program of mxcluster measures its waits"),
     (
+        lambda given: given.measured and given.expect_accuracy,
+        "expect_accuracy=%(expect_accuracy)s is refused with measured=%(measured)s, because a "
+        "measurement reports no accuracy: leave measured or expect_accuracy out",
+    ),
+    (
         lambda given: given.measured and given.savemodel,
         "measured=%(measured)s is refused with savemodel=true, because a measurement ends with an "
         "incomplete model: leave measured or savemodel out",

@@ -19,6 +19,7 @@ from mxcluster.model.shapes import each, optional, or_empty, text, words
 from mxcluster.model.verdict import Verdict
 from mxcluster.model.written import MOST, real_number, whole_number
 
+LEAST_TIME = 10.0  # seconds of max_time without which an attempt is not worth its start
 MISSING = "missing"  # the state of a node in a verdict
 
 
@@ -30,6 +31,8 @@ class Attempt(Record, strict=True):
     max_restarts: int = field(whole_number(0, MOST))
     restart_delay: float = field(real_number(0, 1e9))
     without: Sequence[str] = field(each(text, 100000))
+    max_time: Optional[float] = field(optional(real_number(0, 1e9)), default=None)
+    """The seconds that the earlier attempts leave, None without a limit."""
     resume: Optional[str] = field(optional(names.job_id), default=None)
     """None for an attempt from the beginning."""
     model_load_epoch: Optional[int] = field(optional(whole_number(0, MOST)), default=None)
@@ -91,10 +94,15 @@ def decide(
     reason = reason or _cannot(plan, lost, epoch)
     if reason:
         return refused(reason)
+    rest = options.max_time - verdict.seconds - options.restart_delay
+    if options.max_time and rest < LEAST_TIME:
+        return refused("the attempts have used up the max_time of %g s" % options.max_time)
     job, number = next_id(plan.job, used)
     without = sorted(set(options.without) | set(lost))
     delay = options.restart_delay
     extra = Attempt(job_id=job, max_restarts=more - 1, restart_delay=2 * delay, without=without)
+    if options.max_time:
+        extra = extra.replaced(max_time=round(rest, 1))
     if epoch is not None:
         extra = extra.replaced(resume=plan.job, model_load_epoch=0, model_load_job="")
     line = ["job %s, %d of %d" % (job, number, number + more - 1)] + (

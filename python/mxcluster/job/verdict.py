@@ -259,15 +259,18 @@ def _learned(
 
     A job that learned nothing gets a failure. A script and a job from a saved model get a warning
     instead. A job that was too short for a judgement also gets a warning. The result is (None, [])
-    for a job that learned, for an MPI job, and for a measurement.
+    for a job that learned, for an MPI job, and for a measurement. A job that misses its knob
+    `expect_accuracy` gets a failure in each case.
     """
     if plan.options.measured or plan.mpi:
         return None, []
     options = plan.options
     found, warning = learning.judge(plan, events, accuracy)
-    if not found or options.script or options.model_load_epoch:
-        return None, list(filter(None, [found, warning]))
     worker = plan.of_role(WORKER)[0]
+    if not found or options.script or options.model_load_epoch:
+        missed = learning.missed(options, accuracy)
+        failure = missed and of_process(worker, failures.LEARNING, missed, 0, None)
+        return failure or None, list(filter(None, [found, warning]))
     cure = "Use another lr than %g, and a smaller lr if the loss oscillates" % options.lr
     if options.lr_scale == "none" and schemes.updates_each_push(schemes.of(plan.kv)):
         cure += ", or leave lr_scale=none out"

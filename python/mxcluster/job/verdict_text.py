@@ -5,7 +5,7 @@ import re
 from typing import Iterable, List, Mapping, Sequence
 
 from mxcluster.lists import several
-from mxcluster.model.failures import ON_REQUEST, Failure
+from mxcluster.model.failures import ON_REQUEST, TIME, Failure
 from mxcluster.model.verdict import Verdict
 from mxcluster.numbers import figure as figure
 from mxcluster.package import OWN_FOLDERS
@@ -85,7 +85,13 @@ def _of_failure(verdict: Verdict, failure: Failure, run_dir: str) -> List[str]:
             "STOPPED   job %s (%s)%s: the job was stopped on request"
             % (verdict.job, verdict.kv, after)
         ]
-    lines += ["  %s/%s | %s" % (failure.host, failure.name, entry) for entry in failure.log]
+    if failure.kind == TIME:  # each node ends the job by its own clock, and no log has a cause
+        lines = [
+            "TIME      job %s (%s)%s" % (verdict.job, verdict.kv, after),
+            "first     %s" % failure.reason,
+        ]
+    else:
+        lines += ["  %s/%s | %s" % (failure.host, failure.name, entry) for entry in failure.log]
     lines += ["hint      %s" % hint for hint in hints(failure)]
     lines += of_leftovers(verdict.nodes, verdict.left)
     return lines + ["logs      %s" % os.path.join(run_dir, "nodes")]

@@ -150,6 +150,11 @@ class Progress(JobState):
     checkpoints: Optional[Offer] = field(optional(record(Offer)), default=None)
     """The checkpoints that the node offers, None without a manifest."""
 
+    @property
+    def epochs(self) -> int:
+        """The trained epochs of the newest checkpoint, 0 without one. See `Offer.epochs`."""
+        return self.checkpoints.epochs if self.checkpoints else 0
+
 
 class Stopped(AnswerWithStatus):
     """The end of a job, with the last status or None if the job never ran."""
@@ -243,6 +248,8 @@ class JobEntry(Record, nulls=True):
     nodes: Sequence[str] = field(each(words, 100000), default=[])
     ports: Mapping[str, str] = field(table(_digits, words, 70000), default={})
     """{port: name of the process}."""
+    saves: bool = field(flag, default=False)
+    """True if the job saves checkpoints."""
     address: Optional[str] = field(optional(ipv4), default=None)
     gpus: Sequence[int] = field(each(whole(0, names.MOST_GPU), 1024), default=[])
     status: Optional[Status] = field(optional(record(Status)), default=None)

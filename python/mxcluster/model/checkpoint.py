@@ -64,3 +64,19 @@ class Offer(Record):
     """The name of the held checkpoint, "" without one."""
     parts: Mapping[str, str] = field(table(text, text, 100000), default={})
     """{file name of a manifest: its text}."""
+
+    @property
+    def epochs(self) -> int:
+        """The trained epochs of the newest checkpoint whose own manifest is there, 0 without one.
+
+        The node of worker 0 has the manifests of whole checkpoints.
+        """
+        found = [FILE.fullmatch(name) for name in self.parts]
+        return max(
+            (
+                int(match.group("epoch"))
+                for match in found
+                if match and match.group() == match.group("name") + ".json"
+            ),
+            default=0,
+        )

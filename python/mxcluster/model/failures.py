@@ -58,6 +58,7 @@ class Kind(NamedTuple):
 # Failures of processes.
 PROGRAM, KILLED, PEER, NAN, MEMORY = "program", "killed", "peer", "nan", "memory"
 STOPPED, START, STALL, LEARNING = "stopped", "start", "stall", "learning"
+TIME = "time"  # the job has run for its max_time
 # Failures of a node and of the network.
 DISK, FOLDER, NODE, LOST, NETWORK = "disk", "folder", "node", "lost", "network"
 # Failures of an agent, and of an engine or a batch system that has started the agents.
@@ -77,6 +78,7 @@ KINDS: Dict[str, Kind] = {
     START: Kind(RECURS),
     STALL: Kind(RECURS),
     LEARNING: Kind(RECURS),
+    TIME: Kind(Restart("the job has used up its max_time; continue with -e resume=<job>", False)),
     DISK: Kind(RECURS),
     FOLDER: Kind(RECURS),
     NODE: Kind(HELPS),  # also a fault of a container engine, or of a batch system

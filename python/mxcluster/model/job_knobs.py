@@ -36,6 +36,7 @@ from mxcluster.model.written import (
     Written,
     above_0,
     converted,
+    duration,
     environment,
     free,
     gpus,
@@ -115,6 +116,7 @@ _word = matching(
     r"([A-Za-z0-9_][A-Za-z0-9_.:,=@*+-]*)?", "one word of letters, digits and '_.:,=@*+-'"
 )
 _job_of_runs = matching("(%s)?" % JOB_ID, "the id of a job in runs/")
+_files_of_tasks = converted(to_names, "paths on the controller, such as mount.yml,modules.yml")
 _timeout = Written(
     to_float,
     lambda number: number == 0 or 5 <= number <= MOST_SECONDS,
@@ -475,6 +477,17 @@ class Run(Record):
     stall_timeout: float = knob(_timeout, 300.0, playbooks=_MEASURED)
     """After this number of seconds without progress, the agents end the job, and the verdict names
     the process that blocks the other processes."""
+    max_time: float = knob(
+        duration(1, MOST_SECONDS, zero="no limit"), 0.0, playbooks=SWEPT + (MPI,)
+    )
+    """The longest time of the job, such as `90s`, `30m`, `8h` or `1d12h`; a number is in seconds.
+    Then the agents end the job. Its files come to the controller as those of every job. The
+    attempts of `max_restarts` share the time. Time in the queue of a batch system does not count.
+    In a sweep, each job has this time."""
+    expect_accuracy: float = _inherited(real_number(0, 1, zero="no check"), 0.0, (TRAIN,))
+    """The least accuracy on held-out samples at the end, from 0 to 1. A job below it, or without an
+    accuracy, counts as failed. The accuracy of a script is that of its lines or events. 0 checks
+    nothing."""
     job_id: str = knob(
         matching(
             "(%s)?" % JOB_ID,
@@ -672,6 +685,24 @@ class Controller(Record):
     )
     """The folder of the results on the controller. The default is `runs` in the project. mxcluster
     checks before the start of a job that it can write to this folder."""
+    notify: Sequence[str] = knob(
+        converted(
+            to_list,
+            "a list of words, the program and its arguments, such as "
+            '\'{"notify": ["mail", "-s", "a job has ended", "me"]}\'',
+        ),
+        [],
+        playbooks=(TRAIN, MPI),
+    )
+    """A program on the controller and its arguments, a list of words. The program gets the verdict
+    as JSON on its stdin when the job has ended, after the last restart. No shell reads the words.
+    """
+    tasks_before: Sequence[str] = knob(_files_of_tasks, [], playbooks=(TRAIN, MPI))
+    """Your own files of Ansible tasks on the controller. Each node of the job runs the tasks before
+    the job starts, without `become` unless a task sets it."""
+    tasks_after: Sequence[str] = knob(_files_of_tasks, [], playbooks=(TRAIN, MPI))
+    """As `tasks_before`, for the end of the job. The variable `train_job_verdict` has the content
+    of `verdict.json`. A later `attach` does not run the tasks again."""
 
 
 class Secrets(Record, strict=True):

@@ -75,6 +75,10 @@ class ListedJob(Record):
     progress: Optional[str] = field(optional(words))
     """The live line of a running job."""
     first_failure: Optional[Failure] = field(optional(record(Failure)))
+    saves: bool = field(flag, default=False)
+    """True if the job saves checkpoints."""
+    saver: Optional[str] = field(optional(words), default=None)
+    """The node that completes the checkpoints of a running job, None if it is unknown."""
     use: Optional[JobUse] = field(optional(record(JobUse)), default=None)
     """None for a job that does not run, or whose meters have no figure yet."""
 

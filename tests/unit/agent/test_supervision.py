@@ -57,6 +57,15 @@ def test_a_failed_process_ends_the_others(job):
     job.nothing_left()
 
 
+def test_the_agent_ends_the_job_after_its_max_time(job):
+    began = job.start("sleep 300", "sleep 300", options={"lease": 0, "max_time": 1})["started"]
+    status = job.end()
+    assert (status["reason"], status["first_failure"]["kind"]) == ("failed", "time")
+    assert ends(status) == [(-15, "agent"), (-15, "agent")]
+    assert status["first_failure"]["time"] - began >= 0.9  # the clocks differ in their ticks
+    job.nothing_left()
+
+
 def test_a_foreign_sigterm_is_a_failure(job):
     signal_process(job.start("sleep 300"), 0, signal.SIGTERM)
     status = job.end()

@@ -377,6 +377,46 @@ def test_the_result_of_a_stop_is_shown():
     assert "would be ended on a b" in job_messages.of_stop(job, {}, True).lines[0]
 
 
+WORKING = {"processes": [{"name": "worker-0", "role": "worker", "index": 0}]}
+
+
+def test_a_job_without_checkpoints_cannot_be_saved():
+    (plain,) = listing.merge(answers(entry("one", status=WORKING)))
+    with pytest.raises(BadInput, match="the job one, which saves no checkpoints: .* leave save"):
+        listing.savers([plain])
+    (lost,) = listing.merge(answers(entry("one", saves=True)))
+    with pytest.raises(BadInput, match="the node of its worker 0 does not answer"):
+        listing.savers([lost])
+    (saving,) = listing.merge(
+        answers(entry("one", saves=True), b=[entry("one", host="b", saves=True, status=WORKING)])
+    )
+    assert listing.savers([saving]) == {"b": ["one"]}
+    assert listing.savers([saving.replaced(state="done")]) == {}, "nothing is left to save"
+
+
+@pytest.mark.parametrize(
+    "save, words",
+    [
+        (job_messages.Save(3, 4, False), ["saved     the checkpoint after epoch 4", "-e resume="]),
+        (job_messages.Save(3, 3, False), ["lost      the training after epoch 3", "-e resume=one"]),
+        (job_messages.Save(0, 0, False), ["lost      all training of the job, because"]),
+        (
+            job_messages.Save(3, 3, True),
+            ["saved     nothing more: the job had ended", "resume=one"],
+        ),
+    ],
+)
+def test_a_stop_says_what_was_saved_and_what_was_lost(save, words):
+    job = listing.merge(answers(entry("one", lease=60)))[0]
+    ended = {"one": {"a": StopAnswer(ran=True)}}
+    lines = job_messages.of_stops([job], ended, False, {"one": save}).lines[2:]
+    assert len(lines) == len(words)
+    assert all(word in line for word, line in zip(words, lines)), lines
+    detached = job_messages.of_save(job.replaced(detached=True), save)
+    assert len(detached) == len(words)
+    assert len(words) == 1 or "train.yml -e attach=one, which fetches" in detached[1]
+
+
 def test_logs_are_shown_by_node_and_process():
     with pytest.raises(BadInput, match="-e job="):
         job_messages.of_logs("", {"a": None})

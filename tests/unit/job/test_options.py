@@ -41,6 +41,12 @@ def test_defaults_have_their_types():
         ("gpus", 2, [2]),
         ("batch_size", None, 32),
         ("env", {"OMP_NUM_THREADS": 1, "A": "b c"}, {"OMP_NUM_THREADS": "1", "A": "b c"}),
+        ("max_time", "8h", 28800.0),
+        ("max_time", " 1d2h3m4s ", 93784.0),
+        ("max_time", "90", 90.0),
+        ("max_time", 1.5, 1.5),
+        ("max_time", 0, 0.0),
+        ("expect_accuracy", "0.9", 0.9),
     ],
 )
 def test_a_value_is_cast_to_its_type(name, given, value):
@@ -69,6 +75,15 @@ def test_a_value_is_cast_to_its_type(name, given, value):
         ("script_args", ["a\0b"], "list of strings"),
         ("env", {"A-B": "1"}, "dict"),
         ("kv", "dist", "dist_gsync"),
+        ("max_time", "8 h", "such as 90s, 30m, 8h or 1d12h"),
+        ("max_time", "3h1d", "such as 90s, 30m, 8h or 1d12h"),
+        ("max_time", "", "0: no limit"),
+        ("max_time", "-5m", "from 1 to 10000000 seconds"),
+        ("max_time", "116d", "from 1 to 10000000 seconds"),
+        ("max_time", 0.5, "from 1 to 10000000 seconds"),
+        ("max_time", True, "such as 90s"),
+        ("expect_accuracy", "90", "from 0 to 1"),
+        ("expect_accuracy", "90%", "from 0 to 1"),
     ],
 )
 def test_a_refusal_names_the_value_and_the_allowed_values(name, given, words):

@@ -82,6 +82,7 @@ NEVER = [
     failed(None, "the agent failed: No space left on device"),
     failed(None, "Slurm has ended the job 7: CANCELLED", role="agent", kind="batch"),
 ]
+NEVER.append(failed(None, "ended: the job has run for its max_time", role="agent", kind="time"))
 NEVER += [
     failed(-9, kind=kind)
     for kind in ("disk", "memory", "stall", "start", "nan", "learning", "of tomorrow")
@@ -188,3 +189,13 @@ def test_the_last_checkpoint_may_be_that_of_the_predecessor(tmp_path):
     assert (
         restarts.after(plan, statuses.of_verdict({"ok": True}), str(tmp_path / "mine-r1")) is None
     )
+
+
+def test_the_attempts_share_the_max_time():
+    verdict = dict(failed(-9), seconds=3600.0)
+    again = decide(verdict, max_time=7200.0, restart_delay=10.0)
+    assert again["extra"]["max_time"] == 3590.0
+    assert "max_time" not in decide(verdict)["extra"]
+    last = decide(verdict, max_time=3615.0, restart_delay=10.0)
+    assert "extra" not in last or last["extra"] is None
+    assert last["text"] == "RESTART   no: the attempts have used up the max_time of 3615 s"

@@ -288,6 +288,42 @@ def test_a_job_that_was_stopped_says_so():
     assert not any(line.startswith("first") for line in lines), "no node is the cause"
 
 
+def test_the_end_of_the_time_is_the_cause_of_what_follows():
+    """Each agent ends the job by its own clock, so peers may fail before their agents end them."""
+    found = statuses(worker_1=-15)
+    found["node1"]["first_failure"] = failure("worker-0", 110.2, 1, host="node1")
+    words = "ended: the job has run for its max_time of 10 s"
+    cause = dict(failure("worker-1", 110.0, reason=words), kind="time", role="agent", name="agent")
+    found["node2"]["first_failure"] = dict(cause, log=["a line of the agent"])
+    result = compute(PLAN, found, [])
+    assert not result["ok"] and result["first_failure"]["kind"] == "time"
+    lines = verdict_text.text(Verdict.decode(result), "runs/j1")
+    assert lines[0] == "TIME      job j1 (dist_gsync) after 0:30"
+    assert lines[1] == "first     " + words
+    assert not any("a line of the agent" in line for line in lines)
+
+
+@pytest.mark.parametrize("script", ["", "/home/me/train.py"])
+def test_a_job_must_reach_its_expected_accuracy(script):
+    options = Options(script=script, expect_accuracy=0.96)
+    plan = PLAN.replaced(options=options)
+    assert compute(plan, statuses(), ENDS)["ok"]
+    found = compute(plan.replaced(options=options.replaced(expect_accuracy=0.97)), statuses(), ENDS)
+    assert not found["ok"] and found["first_failure"]["kind"] == "learning"
+    assert first(found).endswith(
+        "the accuracy of 0.96 on held-out samples is below expect_accuracy=0.97"
+    )
+
+
+def test_an_expected_accuracy_needs_an_accuracy():
+    plan = PLAN.replaced(options=Options(script="/home/me/train.py", expect_accuracy=0.5))
+    found = compute(plan, statuses(), DONE)
+    assert not found["ok"] and "the job reported no accuracy" in first(found)
+    assert "give the knob metrics" in first(found)
+    nan = [End(role="worker", index=0, time=130.0, accuracy=float("nan"), samples=1, seconds=1.0)]
+    assert not compute(plan, statuses(), nan + DONE)["ok"]
+
+
 def test_the_last_lines_of_a_failure():
     found = statuses(worker_1=1)
     found["node2"]["first_failure"] = failure(

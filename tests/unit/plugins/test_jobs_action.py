@@ -85,3 +85,23 @@ def test_status_names_the_nodes_that_need_a_restart(tmp_path):
     why = "driver 470.82.01 is installed, but nouveau is loaded"
     assert lines[-1] == "restart needed a: " + why
     assert json.loads((tmp_path / "status").read_text())["restart_needed"] == {"a": why}
+
+
+def test_a_save_is_known_by_two_looks_at_the_checkpoints():
+    status = {"job": "one", "agent": {"pid": 1, "start_time": 1}, "started": 1.0, "processes": []}
+    parts = {"mlp-0003.json": "{}", "mlp-0004.server-0.json": "{}", "../mlp-0009.json": "{}"}
+    before = {"item": "one", "status": status, "checkpoints": {"parts": parts}}
+    after = {
+        "item": before,
+        "status": dict(status, state="ended", reason="stopped"),
+        "checkpoints": {"parts": dict(parts, **{"mlp-0004.json": "{}"})},
+    }
+    lost = {"item": {"item": "two", "failed": True, "msg": "no status"}, "msg": "no status"}
+    found = mxcluster_jobs.saves({"a": {"results": [after, lost]}, "b": {}, "c": None})
+    assert found == {"one": (3, 4, True)}
+
+
+@pytest.mark.parametrize("wrong", ["0", "soon", "-1m", "400d", True])
+def test_a_wrong_save_timeout_is_refused(wrong):
+    answer = carry_out(command="choose_to_stop", all=True, save=True, save_timeout=wrong)
+    assert answer["failed"] and "save_timeout" in answer["msg"] and "30m" in answer["msg"], answer

@@ -1,0 +1,191 @@
+"""Guards of a job: max_time, a stop that saves, expect_accuracy, notify and the site's hooks."""
+
+import json
+
+import pytest
+
+from mxcluster import checkpoints
+from tests.playbooks.conftest import role
+
+LONG = "import time\ntime.sleep(3600)\n"
+# The last lines of a failed process go into the verdict, and hooks of the site read the verdict.
+HOSTILE = "{{ 1 + 1 }} {{ lookup('ansible.builtin.pipe', 'touch %s') }}"
+FAILS = "import sys\nsys.exit(%r)\n"
+BEFORE = """
+- name: Write a file before the job
+  ansible.builtin.copy:
+    content: ""
+    dest: "%s/before-{{ inventory_hostname }}"
+    mode: "0644"
+"""
+AFTER = """
+- name: Write the verdict after the job
+  ansible.builtin.copy:
+    content: "{{ train_job_verdict.first_failure.log | join('|') }}"
+    dest: "%s/after-{{ inventory_hostname }}"
+    mode: "0644"
+"""
+# As sudo, but it changes no user.
+SUDO = '#!/bin/sh\nexport BECAME=root\nwhile [ "$1" != /bin/sh ]; do shift; done\nexec "$@"\n'
+WHO = """
+- name: Run as the login user
+  ansible.builtin.command: sh -c 'echo ${BECAME:-login}'
+- name: Run as root
+  ansible.builtin.command: sh -c 'echo ${BECAME:-login}'
+  become: true
+"""
+
+
+def script(folder, text):
+    """Write a script into its own folder, and return its path."""
+    (folder / "script").mkdir(exist_ok=True)
+    (folder / "script" / "it.py").write_text(text)
+    return str(folder / "script" / "it.py")
+
+
+def test_a_job_ends_after_its_max_time(pair, tmp_path):
+    result, run = pair.train(
+        kv="dist_sync",
+        script=script(tmp_path, LONG),
+        start_timeout=0,
+        max_time="3s",
+        job_id="timed",
+    )
+    assert result.code == 2, result.output
+    assert "TIME      job timed (dist_sync) after " in result.output, result.output
+    assert "its max_time of 3 s" in result.output and "FAILED" not in result.output, result.output
+    verdict = json.loads((run / "verdict.json").read_text())
+    assert (verdict["ok"], verdict["first_failure"]["kind"]) == (False, "time")
+    assert list(run.glob("nodes/*/worker-1.log")), "what was collected stays"
+    pair.wait_for_nothing_left()
+
+
+def test_a_stop_waits_for_the_next_checkpoint(pair):
+    """The stopped job goes on from the checkpoint that the stop has waited for."""
+    options = {"kv": "dist_sync", "num_epochs": 100000, "savemodel": True, "detach": True}
+    result, run = pair.train(job_id="saved", lr=0.001, **options)
+    assert result.code == 0, result.output
+    result = pair.run("stop.yml", "-e", "job=saved", "-e", "save=true", "--check")
+    assert result.code == 0 and "would be ended on node1 node2" in result.output, result.output
+    result = pair.run("stop.yml", "-e", "job=saved", "-e", "save=true", "-e", "save_timeout=200s")
+    assert result.code == 0, result.output
+    (line,) = [one for one in result.output.splitlines() if one.startswith("saved ")]
+    epoch = int(line.split()[-1])
+    assert "next      train.yml -e attach=saved" in result.output, result.output
+    pair.wait_for_nothing_left()
+
+    result = pair.run("train.yml", "-e", "attach=saved")
+    assert result.code == 2 and "STOPPED   job saved" in result.output, result.output
+    last = checkpoints.last_complete(str(run / "checkpoints"), "mlp")[0].epoch
+    assert last >= epoch >= 1
+    result, _ = pair.train(resume="saved", num_epochs=last + 1, job_id="goes-on-saved")
+    assert result.code == 0 and "after epoch %d" % last in result.output, result.output
+
+
+def test_a_stop_says_what_is_lost(pair, tmp_path):
+    long = script(tmp_path, LONG)
+    result, _ = pair.train(
+        kv="dist_sync", script=long, start_timeout=0, detach=True, job_id="plain"
+    )
+    assert result.code == 0, result.output
+    result = pair.run("stop.yml", "-e", "job=plain", "-e", "save=true")
+    assert result.code != 0, result.output
+    assert "save=true is refused for the job plain, which saves no checkpoints" in result.output
+    assert pair.status("plain", "node1")["state"] == "running", "a refusal stops nothing"
+    result = pair.run("stop.yml", "-e", "job=plain", "-e", "save=perhaps")
+    assert result.code != 0 and pair.status("plain", "node1")["state"] == "running", result.output
+    assert pair.run("stop.yml", "-e", "job=plain").code == 0
+
+    # An epoch of this job lasts longer than any test.
+    slow = {"kv": "dist_sync", "savemodel": True, "step_ms": 3600000, "stall_timeout": 0}
+    result, _ = pair.train(detach=True, job_id="slow", **slow)
+    assert result.code == 0, result.output
+    result = pair.run("stop.yml", "-e", "job=slow", "-e", "save=true", "-e", "save_timeout=2")
+    assert result.code == 0, result.output
+    assert "lost      all training of the job" in result.output, result.output
+    pair.wait_for_nothing_left()
+
+
+def test_the_hooks_of_a_site_run_once(pair, tmp_path):
+    """A node's text stays text in the site's tasks, and an attach does not repeat the tasks."""
+    text = HOSTILE % (tmp_path / "touched")
+    (tmp_path / "before.yml").write_text(BEFORE % tmp_path)
+    (tmp_path / "after.yml").write_text(AFTER % tmp_path)
+    options = {
+        "kv": "dist_sync",
+        "script": script(tmp_path, FAILS % text),
+        "tasks_before": [str(tmp_path / "before.yml")],
+        "tasks_after": [str(tmp_path / "after.yml")],
+        "notify": ["cp", "/dev/stdin", str(tmp_path / "verdict")],
+        "job_id": "hooked",
+    }
+    result, run = pair.train(**options)
+    assert result.code == 2, result.output
+    verdict = (run / "verdict.json").read_text()
+    assert json.loads((tmp_path / "verdict").read_text()) == json.loads(verdict)
+    for host in ("node1", "node2"):
+        assert (tmp_path / ("before-" + host)).exists(), result.output
+        assert text in (tmp_path / ("after-" + host)).read_text(), result.output
+        (tmp_path / ("after-" + host)).unlink()
+    assert not (tmp_path / "touched").exists(), "no template of a node may run"
+
+    hook = "tasks_after=%s" % (tmp_path / "after.yml")
+    result = pair.run("train.yml", "-e", "attach=hooked", "-e", hook)
+    assert result.code == 2 and "FAILED    job hooked" in result.output, result.output
+    assert not list(tmp_path.glob("after-*")), result.output
+    pair.wait_for_nothing_left()
+
+
+@pytest.mark.parametrize(
+    "tasks, words",
+    [
+        (None, "wrong.yml is no file on this controller"),
+        ("- hosts: all\n", "wrong.yml is a playbook"),
+        ("- name: Fail\n  ansible.builtin.fail:\n    msg: no such mount\n", "no such mount"),
+    ],
+    ids=["missing", "playbook", "failing"],
+)
+def test_a_wrong_hook_starts_no_job(pair, tmp_path, tasks, words):
+    if tasks:
+        (tmp_path / "wrong.yml").write_text(tasks)
+    result, run = pair.train(
+        kv="dist_sync", tasks_before=str(tmp_path / "wrong.yml"), job_id="unhooked"
+    )
+    assert result.code != 0 and words in result.output, result.output
+    assert not run.exists() and pair.folders("unhooked") == []
+
+
+def test_a_job_below_its_expected_accuracy_fails(pair):
+    result, run = pair.train(
+        kv="dist_sync", num_epochs=2, expect_accuracy=1, max_time="1h", job_id="expected"
+    )
+    assert result.code == 2, result.output
+    verdict = json.loads((run / "verdict.json").read_text())
+    assert verdict["first_failure"]["kind"] == "learning" and set(
+        verdict["exit_codes"].values()
+    ) == {0}
+    assert "is below expect_accuracy=1" in result.output, result.output
+
+
+def test_the_tasks_of_a_site_become_root_only_by_their_own_word(play, tmp_path, monkeypatch):
+    """The inventory of a cluster has `ansible_become: true`, which has priority over a keyword."""
+    # Root need not become root, so Ansible would skip sudo.
+    monkeypatch.setenv("ANSIBLE_BECOME_ALLOW_SAME_USER", "1")
+    sudo, tasks = tmp_path / "sudo", tmp_path / "who.yml"
+    sudo.write_text(SUDO)
+    sudo.chmod(0o755)
+    tasks.write_text(WHO)
+    (tmp_path / "group_vars").mkdir()
+    (tmp_path / "group_vars" / "all.yml").write_text(
+        json.dumps({"ansible_become": True, "ansible_become_exe": str(sudo)})
+    )
+    results = play(
+        role("train_job", "after.yml"),
+        train_job_planned={"job": "one", "hooks": {"after": [str(tasks)]}},
+        __train_job_last={"verdict": {"ok": True}},
+        __train_job_after_mark=str(tmp_path / "mark"),
+    )
+    assert not results["refused"], results
+    assert results["Run as the login user"]["stdout"] == "login"
+    assert results["Run as root"]["stdout"] == "root"
+    assert (tmp_path / "mark").exists()
