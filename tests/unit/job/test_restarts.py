@@ -8,6 +8,7 @@ from mxcluster import exit_codes
 from mxcluster.job import restarts
 from tests.unit import statuses
 from tests.unit.job.report.fake_run import make_plan
+from tests.unit.job.report.test_checkpoint_arrivals import save_files
 from tests.unit.test_checkpoints import save
 
 
@@ -188,3 +189,14 @@ def test_the_last_checkpoint_may_be_that_of_the_predecessor(tmp_path):
     assert (
         restarts.after(plan, statuses.of_verdict({"ok": True}), str(tmp_path / "mine-r1")) is None
     )
+
+
+def test_a_script_goes_on_from_its_last_checkpoint_whatever_num_epochs_says(tmp_path):
+    plan = plan_of(script="/my/train.py", savemodel=False, num_epochs=1)
+    (tmp_path / "mine" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "mine" / "plan.json").write_text(json.dumps(plan.encode()))
+    verdict = statuses.of_verdict(failed(-9))
+    assert "from the beginning" in restarts.after(plan, verdict, str(tmp_path / "mine")).text
+    save_files(tmp_path / "mine" / "checkpoints", "worker-1", 3, step="1")
+    decision = restarts.after(plan, verdict, str(tmp_path / "mine"))
+    assert "from checkpoint 3" in decision.text and decision.extra.resume == "mine"
