@@ -8,7 +8,7 @@ from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import each, matching, optional, table, text, whole, words
 
 CURE = "use another checkpoint"
-# A file of a checkpoint. That of a script has its files in a folder, such as worker-0-0003/a.params.
+# A file of a checkpoint. A script has the files of its checkpoint in a folder, worker-0-0003/a.b.
 FILE = re.compile(
     r"(?P<name>(?P<network>[A-Za-z0-9][A-Za-z0-9._-]*)-(?P<epoch>[0-9]{4,9}))"
     r"((\.server-[0-9]+)?\.(params|npz|json)|(/[A-Za-z0-9_][A-Za-z0-9._+=@, -]{0,199}){1,8})"

@@ -86,9 +86,7 @@ class Sampler(object):
     Raises BadInput if a worker would get no sample.
     """
 
-    def __init__(
-        self, length: int, batch_size: int, shuffle: bool = True, seed: int = 0
-    ) -> None:
+    def __init__(self, length: int, batch_size: int, shuffle: bool = True, seed: int = 0) -> None:
         work = _shards(length).of_batch_size(batch_size)
         self._samples = range(work.begin, work.end)
         self._length = work.batches * batch_size

@@ -153,9 +153,7 @@ def resumed(tmp_path):
     (folder / "worker-2-0005" / "state" / "epoch").write_text("9")
     name = "worker-2-0005/state/epoch"
     files = {name: checkpoints.digest(str(folder / name))}
-    manifest = CheckpointManifest(
-        id="id", network="worker-2", epoch=5, servers=0, files=files
-    )
+    manifest = CheckpointManifest(id="id", network="worker-2", epoch=5, servers=0, files=files)
     checkpoints.write_digests(str(folder / "worker-2-0005.json"), manifest)
     return folder / name
 

@@ -85,5 +85,5 @@ def test_a_job_that_cannot_be_resumed_is_refused(plan, given, words):
 def test_a_script_that_is_gone_is_named(plan, tmp_path):
     save_files(tmp_path / "runs" / "first" / "checkpoints", "worker-0", 1, step="1")
     (tmp_path / "mine" / "train.py").unlink()
-    with pytest.raises(BadInput, match="script=.*train.py does not exist"):
+    with pytest.raises(BadInput, match="script=.*train.py' does not exist"):
         plan(resume="first")

@@ -197,9 +197,7 @@ def save_files(folder, worker, number, **files):
     found = {
         "%s/%s" % (name, path): checkpoints.digest(str(folder / name / path)) for path in files
     }
-    manifest = CheckpointManifest(
-        id="id", network=worker, epoch=number, servers=0, files=found
-    )
+    manifest = CheckpointManifest(id="id", network=worker, epoch=number, servers=0, files=found)
     checkpoints.write_digests(str(folder / (name + ".json")), manifest)
     return checkpoints.hold(str(folder.parent), name)
 
