@@ -70,6 +70,7 @@ class Saved:
         self._tried: Marks = {}  # the files at the last call of `save`
         self._copies: Dict[str, Copy] = {}  # of the last checkpoint
         self._digests = restored()
+        self._held = ""  # the name of the checkpoint that the controller fetches
 
     def is_ready(self, now: float, is_done: bool = False) -> bool:
         """Return True if the folder has changed since the last call of `save`, and is quiet now.
@@ -115,9 +116,15 @@ class Saved:
             files={name + "/" + path: one for path, one in digests.items()},
         )
         checkpoints.write_digests(folder + ".json", manifest)
-        held = checkpoints.hold(".", name)
-        checkpoints.forget(checkpoints.FOLDER, self.worker, self.number - 1, held)
+        self.offer()
         return True
+
+    def offer(self) -> None:
+        """Hold the last checkpoint, once the controller has fetched the held one. Delete others."""
+        name = checkpoints.name_of(self.worker, self.number)
+        if self.number and self._held != name:
+            self._held = checkpoints.hold(".", name)
+            checkpoints.forget(checkpoints.FOLDER, self.worker, self.number - 1, self._held)
 
     def _refuse(self, name: str) -> None:
         """Raise TooMuch if the files are too many, too large, or have a name that cannot travel."""
@@ -232,10 +239,9 @@ def keep(request: SavedRequest) -> None:
         if reason not in (None, DONE):
             return
         for saved in all_saved:
-            if not saved.is_ready(time.monotonic(), reason == DONE):
-                continue
             try:
-                if saved.save():
+                saved.offer()
+                if saved.is_ready(time.monotonic(), reason == DONE) and saved.save():
                     all_saved = [saved]
                     break
             except (BadInput, OSError, TooMuch) as error:

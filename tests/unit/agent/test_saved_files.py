@@ -104,8 +104,10 @@ def test_a_quiet_folder_becomes_a_checkpoint_while_the_script_runs(keep, tmp_pat
     copies = [tmp_path / "checkpoints" / ("worker-0-%04d" % one) for one in (1, 2)]
     assert os.path.samefile(*(str(one / "weights.params") for one in copies)), "copied once"
     (tmp_path / "taken").write_text("worker-0-0001")  # by the controller
+    keeper.until(lambda: (tmp_path / "held").read_text() == "worker-0-0002")
+    keeper.until(lambda: not keeper.has("worker-0-0001"))
     keeper.write("state/epoch", "3")
-    assert keeper.finish("done") == ["worker-0-0003"], "the last files come at once"
+    assert keeper.finish("done") == ["worker-0-0002", "worker-0-0003"], "the last files at once"
     assert not keeper.notes()
 
 
