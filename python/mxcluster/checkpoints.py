@@ -18,10 +18,18 @@ job may write many new checkpoints, and each node deletes old checkpoints. To ke
 transfer, worker 0 marks one checkpoint as held. All nodes keep the held checkpoint until the
 controller reports that all files of this checkpoint have arrived. Then worker 0 marks the next
 complete checkpoint as held.
+
+A script saves what it likes in a folder SAVED/<worker> of the job folder. `agent.saved_files` makes
+checkpoints of this folder. The second one of worker 0 has these files::
+
+    worker-0-0002/...           the files as the script has named them
+    worker-0-0002.json          the manifest of the whole checkpoint, written last
 """
 
 import json
 import os
+import re
+import shutil
 from typing import Callable, List, Match, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
 
 from mxcluster.errors import BadInput
@@ -39,6 +47,8 @@ M = TypeVar("M", bound=Manifest)
 
 # Folders in the job folder: saved checkpoints, and the checkpoint that the job resumes from.
 FOLDER, RESUMED = "checkpoints", "resume"
+# The folder in the job folder with a folder for each worker of a script: MXCLUSTER_CHECKPOINTS.
+SAVED = "saved"
 # Files in the job folder with the name of a checkpoint. HELD names the checkpoint that the nodes
 # keep for the controller. TAKEN names the last checkpoint that the controller has fetched.
 HELD, TAKEN = "held", "taken"
@@ -58,7 +68,10 @@ class Checkpoint(NamedTuple):
 
 
 def name_of(network: str, epochs: int) -> str:
-    """Return the name of a network's checkpoint after `epochs` epochs, such as "mlp-0005"."""
+    """Return the name of a network's checkpoint after `epochs` epochs, such as "mlp-0005".
+
+    For a script, the name of the worker is the network, and the number of the checkpoint the epoch.
+    """
     return "%s-%04d" % (network, epochs)
 
 
@@ -81,7 +94,12 @@ def write(path: str, fill: Callable[[str], object]) -> None:
 def write_manifest(path: str, files: Sequence[str], manifest: Manifest) -> None:
     """Write `manifest` to `path`, with the digests of `files` in the folder of the manifest."""
     digests = {os.path.basename(name): digest(name) for name in files}
-    content = manifest.replaced(files=digests).encode()
+    write_digests(path, manifest.replaced(files=digests))
+
+
+def write_digests(path: str, manifest: Manifest) -> None:
+    """Write `manifest`, which has the digests of its files, to `path`."""
+    content = manifest.encode()
 
     def fill(partial: str) -> None:
         with open(partial, "w", encoding="utf-8") as stream:
@@ -111,6 +129,8 @@ def forget(folder: str, network: str, epochs: int, spare: str = "") -> None:
             os.remove(os.path.join(folder, name))
         except FileNotFoundError:  # Another server of this node deleted the file first.
             pass
+    for epoch in {int(match.group("epoch")) for match in map(FILE.fullmatch, found) if match}:
+        shutil.rmtree(os.path.join(folder, name_of(network, epoch)), ignore_errors=True)
 
 
 def keep(folder: str, network: str, kept: int) -> None:
@@ -170,8 +190,12 @@ def is_there(folder: str, name: str) -> bool:
         return False
 
 
-def last_complete(folder: str, network: str) -> Tuple[Optional[Checkpoint], List[str]]:
+def last_complete(
+    folder: str, network: str, digests: bool = True
+) -> Tuple[Optional[Checkpoint], List[str]]:
     """Return (the network's last complete Checkpoint in `folder`, [problem, ...]).
+
+    If `digests` is False, the function checks only the sizes of the files.
 
     The Checkpoint is None if no checkpoint is complete. The list has one message (str) for each
     later checkpoint, because all later checkpoints are incomplete or damaged.
@@ -179,7 +203,7 @@ def last_complete(folder: str, network: str) -> Tuple[Optional[Checkpoint], List
     problems: List[str] = []
     for epoch in _epochs(folder, network):
         try:
-            return read(folder, name_of(network, epoch)), problems
+            return read(folder, name_of(network, epoch), digests), problems
         except BadInput as refusal:
             problems.append(str(refusal))
     return None, problems
@@ -234,6 +258,15 @@ def networks(folder: str) -> List[str]:
     The checkpoints may be incomplete.
     """
     return sorted({match.group("network") for match in _matches(folder)})
+
+
+def workers(folder: str) -> List[str]:
+    """Return the workers of a script with checkpoints in `folder`, in the order of their indices.
+
+    The checkpoints may be incomplete.
+    """
+    found = [name for name in networks(folder) if re.fullmatch("worker-[0-9]{1,6}", name)]
+    return sorted(found, key=lambda name: int(name.rpartition("-")[2]))
 
 
 def _epochs(folder: str, network: str) -> List[int]:

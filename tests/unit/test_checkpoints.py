@@ -216,7 +216,7 @@ def test_a_job_without_a_checkpoint_resumes_from_its_predecessors(runs):
     (runs / "older" / "checkpoints").mkdir(parents=True)
     cycle = {"options": {"resume": "cut"}}  # must end
     (runs / "older" / "plan.json").write_text(json.dumps(cycle))
-    assert resume.find_checkpoint("cut", str(runs), "mlp") == (None, [], ["cut", "older"])
+    assert resume.find_checkpoint("cut", str(runs), Options()) == (None, [], ["cut", "older"])
     save(runs / "older" / "checkpoints", 4)
     merged, found, notes = resumed(runs)
     assert (merged.model_load_job, merged.model_load_epoch, found.epoch) == ("older", 4, 4)

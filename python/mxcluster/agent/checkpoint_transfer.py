@@ -13,9 +13,7 @@ from mxcluster.agent.log_files import open_regular
 from mxcluster.errors import BadInput
 from mxcluster.model import protocol
 from mxcluster.model.answers import PieceOfFile
-from mxcluster.model.checkpoint import Offer
-
-LARGEST_MANIFEST = 64 * 1024
+from mxcluster.model.checkpoint import LARGEST_MANIFEST, Offer
 
 
 def offered(folder: JobFolder) -> Optional[Offer]:

@@ -18,7 +18,7 @@ from mxcluster.errors import DAMAGED, BadInput, MxclusterError
 from mxcluster.file_io import read_json
 from mxcluster.model import shapes
 from mxcluster.model.events import Event, Latest, Metric, NodeUsage, Start
-from mxcluster.model.plan import SERVER, NodePlan, Plan
+from mxcluster.model.plan import SERVER, WORKER, NodePlan, Plan
 from mxcluster.model.plan import Process as PlannedProcess
 from mxcluster.model.protocol import Prepare
 from mxcluster.model.status import Status
@@ -93,6 +93,8 @@ class JobFolder:
         if files.script:
             import zipfile  # not at the top: each poll would import it, for 3 ms
 
+            from mxcluster.agent import saved_files
+
             with open(private(self.file(SCRIPT_ZIP)), "wb") as stream:
                 stream.write(base64.b64decode(files.script))
             own = [process.folder for process in plan.processes if process.folder]
@@ -102,6 +104,7 @@ class JobFolder:
                     for member in packed.infolist():  # `extractall` does not set permissions
                         if member.external_attr >> 16 & 0o111 and not member.filename.endswith("/"):
                             os.chmod(os.path.join(self.file(name), member.filename), 0o700)
+            saved_files.prepare(self.path, [process.name for process in plan.of_role(WORKER)])
         for name, text in sorted(plan.files.items()):
             with open(self.file(name), "w", encoding="utf-8") as stream:
                 stream.write(text)

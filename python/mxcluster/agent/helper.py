@@ -1,7 +1,7 @@
-"""Start and end the processes beside the agent: the reader of lines, and the meter.
+"""Start and end the processes beside the agent: reader of lines, meter, keeper of saved files.
 
-A helper does work that must not stop the agent: a regular expression of a user, or a driver that
-hangs. If a helper fails, the job goes on without its figures.
+A helper does work that must not stop the agent: a regular expression of a user, a driver that
+hangs, or a copy of large files. If a helper fails, the job goes on without its work.
 """
 
 import contextlib
@@ -16,19 +16,23 @@ from mxcluster.agent.folder import JobFolder
 from mxcluster.model.line_request import LineRequest
 from mxcluster.model.plan import WORKER, NodePlan
 from mxcluster.model.record import Record
+from mxcluster.model.saved_request import SavedRequest
 from mxcluster.model.usage_request import UsageRequest
 from mxcluster.node import processes
 
 LAST = 5.0  # seconds within which a helper ends
-NICE = 10  # the meter leaves the processors to the job
+COPYING = 120.0  # seconds for the copy of the last saved files, after the end of the workers
+DONE = "done"  # the reason of the end of a job that has done its work
+NICE = 10  # the meter and the keeper leave the processors to the job
 
 
 class Helper:
     """A helper, as the agent sees it. The helper dies with the agent.
 
     Args: `module` of `mxcluster.agent`, which reads the request from stdin; `folder` of the job;
-    `in_child` runs between fork and exec; `patient` True for a helper that has work to finish at
-    the end of its stdin. Raises OSError if the helper cannot start.
+    `in_child` runs between fork and exec; `patience` the seconds that the helper may need to finish
+    its work at the end of a job that is done, 0 for a helper without such work. Raises OSError if
+    the helper cannot start.
     """
 
     def __init__(
@@ -37,14 +41,14 @@ class Helper:
         request: Record,
         folder: JobFolder,
         in_child: Callable[[], None],
-        patient: bool,
+        patience: float,
     ) -> None:
         environment = {
             name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ
         }
         # A later command finds a process of an agent that was killed by this variable.
         environment["MXCLUSTER_JOB_DIR"] = folder.path
-        self._patient = patient
+        self._patience = patience
         self._child = subprocess.Popen(
             [sys.executable, "-m", "mxcluster.agent." + module],
             stdin=subprocess.PIPE,
@@ -59,19 +63,26 @@ class Helper:
             self._child.stdin.write(json.dumps(request.encode()).encode("ascii") + b"\n")
             self._child.stdin.flush()
 
-    def finish(self) -> None:
-        """End the helper, and wait for its end. A patient helper finishes its work before."""
+    def finish(self, reason: str) -> None:
+        """End the helper, and wait for its end. A patient helper finishes its work before.
+
+        Args: `reason` of the end of the job on this node, which the helper reads.
+        """
         assert self._child.stdin
         with contextlib.suppress(OSError):
+            self._child.stdin.write(reason.encode("ascii") + b"\n")
+            self._child.stdin.flush()
+        with contextlib.suppress(OSError):
             self._child.stdin.close()
-        if self._patient:
-            self._wait()
+        if self._patience:
+            # A stop kills an agent that takes longer.
+            self._wait(self._patience if reason == DONE else min(self._patience, LAST))
         processes.send(self.identity, signal.SIGKILL)
-        self._wait()
+        self._wait(LAST)
 
-    def _wait(self) -> None:
+    def _wait(self, seconds: float) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self._child.wait(LAST)
+            self._child.wait(seconds)
 
 
 def reader(folder: JobFolder, plan: NodePlan, in_child: Callable[[], None]) -> List[Helper]:
@@ -86,7 +97,7 @@ def reader(folder: JobFolder, plan: NodePlan, in_child: Callable[[], None]) -> L
         workers={one.name: one.index or 0 for one in plan.of_role(WORKER)},
         metrics=plan.options.metrics,
     )
-    return [Helper("line_reader", request, folder, in_child, patient=True)]
+    return [Helper("line_reader", request, folder, in_child, patience=LAST)]
 
 
 def meter(folder: JobFolder, plan: NodePlan, in_child: Callable[[], None]) -> List[Helper]:
@@ -98,11 +109,32 @@ def meter(folder: JobFolder, plan: NodePlan, in_child: Callable[[], None]) -> Li
         gpus=sorted({number for one in plan.processes for number in one.gpus}),
     )
 
+    return [Helper("meter", request, folder, _nice(in_child), patience=0)]
+
+
+def keeper(folder: JobFolder, plan: NodePlan, in_child: Callable[[], None]) -> List[Helper]:
+    """Return [the started keeper of saved files] if workers of this node run a script, else [].
+
+    See `reader` for the arguments.
+    """
+    if not plan.options.script or not plan.of_role(WORKER):
+        return []
+    request = SavedRequest(
+        host=plan.host,
+        workers=[one.name for one in plan.of_role(WORKER)],
+        most_mb=plan.options.collect_mb,
+    )
+    return [Helper("saved_files", request, folder, _nice(in_child), patience=COPYING)]
+
+
+def _nice(in_child: Callable[[], None]) -> Callable[[], None]:
+    """Return a function that calls `in_child`, and leaves the processors to the job."""
+
     def prepare() -> None:
         in_child()
         os.nice(NICE)
 
-    return [Helper("meter", request, folder, prepare, patient=False)]
+    return prepare
 
 
-STARTS = (reader, meter)
+STARTS = (reader, keeper, meter)

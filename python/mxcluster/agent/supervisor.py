@@ -128,7 +128,7 @@ class Supervisor:
             try:
                 self.helpers += start(self.folder, self.plan, self.in_child)
             except (OSError, subprocess.SubprocessError) as error:
-                note("%s does not start, and its figures are missing: %s" % (start.__name__, error))
+                note("%s does not start, and its work is missing: %s" % (start.__name__, error))
 
     def start(self, process: PlannedProcess) -> None:
         """Start one process. If the start fails, record the process as failed.
@@ -338,7 +338,7 @@ class Supervisor:
         spare = [self.me] + [one.identity for one in self.helpers]
         left = processes.end_groups(roots, GRACE, spare=spare, each_pass=self.reap)
         for one in reversed(self.helpers):  # the reader has work left, and the meter has none
-            one.finish()
+            one.finish(reason)
         for name in self.runtime.clean():
             note("the container %s was left, and is removed" % name)
         self.reap()

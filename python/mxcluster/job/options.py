@@ -196,17 +196,11 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
         "max_restarts=%(max_restarts)s is refused with detach=true, because only a controller can "
         "restart a job: leave max_restarts or detach out",
     ),
-    _not_with_script(
-        "max_restarts",
-        "mxcluster can resume only its own training program",
-        "leave max_restarts out, and restart the script yourself",
-    ),
     (
         lambda given: given.max_restarts and not given.script and not given.savemodel,
         "max_restarts=%(max_restarts)s needs savemodel=true, because a restart continues from a "
         "saved checkpoint: add -e savemodel=true",
     ),
-    _not_with_script("resume", "a script saves and loads its own checkpoints"),
     _needs(
         "model_load_epoch",
         "model_load_job",

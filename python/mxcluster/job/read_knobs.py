@@ -10,9 +10,9 @@ from mxcluster.model.knob import PROFILE, TRAIN, knobs_of, names_read
 from mxcluster.model.plan import Plan
 
 # Knobs of the training program that a script does not get, beside those of its sections.
-_OF_PROGRAM = ("program", "lr_scale", "resume", "model_load_job")
+_OF_PROGRAM = ("program", "lr_scale", "model_load_job")
 # Knobs of the training program's sections that also count for a script.
-_OF_EVERY_WORKER = ("data_dir", "data_allocator")
+_OF_EVERY_WORKER = ("data_dir", "data_allocator", "keep_checkpoints")
 _OF_SCRIPT = ("script_args", "script_root", "script_mb", "requirements", "server_classes")
 
 

@@ -59,7 +59,7 @@ def after(plan: Plan, verdict: Verdict, run_dir: str) -> Optional[Decision]:
     if verdict.ok or not plan.options.max_restarts:
         return None
     runs = os.path.dirname(os.path.abspath(run_dir))
-    found = find_checkpoint(plan.job, runs, plan.options.network).checkpoint
+    found = find_checkpoint(plan.job, runs, plan.options).checkpoint
     return decide(
         plan,
         verdict,
@@ -74,7 +74,8 @@ def decide(
     """Return the decision about an ended job, None if the job is ok or max_restarts is 0.
 
     Args: `plan` and `verdict` of the ended job; `epoch` of the last complete checkpoint on the
-    controller, None without a checkpoint; `used(id)` returns True if a run folder has this id.
+    controller (for a script its number), None without a checkpoint; `used(id)` returns True if a
+    run folder has this id.
     """
     options = plan.options
     more = options.max_restarts
@@ -108,7 +109,9 @@ def decide(
     line = ["job %s, %d of %d" % (job, number, number + more - 1)] + (
         ["without " + ", ".join(without)] if without else []
     )
-    line += ["from the beginning" if epoch is None else "from epoch %d" % epoch, "in %g s" % delay]
+    saved = "checkpoint" if options.script else "epoch"
+    line += ["from the beginning" if epoch is None else "from %s %d" % (saved, epoch)]
+    line += ["in %g s" % delay]
     return Decision(text="RESTART   " + ", ".join(line), extra=extra, delay=delay)
 
 
@@ -157,6 +160,7 @@ def _cannot(plan: Plan, lost: List[str], epoch: Optional[int]) -> Optional[str]:
             "scheduler, then continue with -e resume=%s "
             "-e without=%s" % (", ".join(hosts[SCHEDULER]), plan.job, ",".join(sorted(lost)))
         )
-    if epoch is not None and epoch >= plan.options.num_epochs:
+    options = plan.options
+    if epoch is not None and not options.script and epoch >= options.num_epochs:
         return "the job has trained and saved all %d epochs, so its training is complete" % epoch
     return None

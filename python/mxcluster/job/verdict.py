@@ -5,7 +5,7 @@ from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from mxcluster import exit_codes, schemes
 from mxcluster.errors import some
-from mxcluster.job import learning, script_figures, stall_cause
+from mxcluster.job import learning, script_figures, script_shares, stall_cause
 from mxcluster.job.stall_cause import of_process
 from mxcluster.job.verdict_text import printable
 from mxcluster.launchers import LAUNCHERS
@@ -78,7 +78,7 @@ def compute(
         exit_codes={one.name: _code(parts, one.name) for one in plan.processes},
         first_failure=failure,
         left={host: one.left for host, one in results.items() if one.left is not None},
-        warnings=lines + script_figures.dropped(events),
+        warnings=lines + script_figures.dropped(events) + script_shares.unasked(plan, events),
         figures=script_figures.sources(plan, events) or None,
         files=files,
         nodes={host: _state(results[host].status) for host in plan.nodes},

@@ -8,11 +8,14 @@ from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import each, matching, optional, table, text, whole, words
 
 CURE = "use another checkpoint"
+# A file of a checkpoint. A script has the files of its checkpoint in a folder, worker-0-0003/a.b.
 FILE = re.compile(
-    r"(?P<name>(?P<network>[A-Za-z0-9][A-Za-z0-9._-]*)-(?P<epoch>[0-9]{4,9}))(\.server-[0-9]+)?\.(params|npz|json)"
+    r"(?P<name>(?P<network>[A-Za-z0-9][A-Za-z0-9._-]*)-(?P<epoch>[0-9]{4,9}))"
+    r"((\.server-[0-9]+)?\.(params|npz|json)|(/[A-Za-z0-9_][A-Za-z0-9._+=@, -]{0,199}){1,8})"
 )
+LARGEST_MANIFEST = 64 * 1024  # bytes; a poll carries it
 
-file_name = matching(FILE.pattern, "the name of a checkpoint's file", 255)
+file_name = matching(FILE.pattern, "the name of a checkpoint's file", 400)
 
 
 class FileDigest(Record):

@@ -146,6 +146,9 @@ class End(Event, kind="end"):
 class Done(Event, kind="done"):
     """The end of a worker's program or script, after its last work with the other workers."""
 
+    asked: Optional[bool] = field(optional(flag), default=None)
+    """True if the worker asked for its share of the data, None for a program of mxcluster."""
+
 
 def _shown(value: object) -> str:
     """Return the text of a note as one line. A script may give a number as its text."""

@@ -163,35 +163,36 @@ class Program(Record):
         (TRAIN,),
     )
     """The training program of mxcluster. Every worker runs the program."""
-    script: str = _of_train(_path, "")
+    script: str = _inherited(_path, "", (TRAIN,))
     """Your own script on the controller. Every worker runs the script instead of the program.
     `train.yml` copies the script's folder to the nodes."""
-    script_root: str = _of_train(_path, "")
+    script_root: str = _inherited(_path, "", (TRAIN,))
     """The folder on the controller that holds all code of the script, such as the root of your
     project. `train.yml` copies this folder to the nodes instead of the script's own folder. `git`
     is the root of the git clone that holds the script."""
-    script_mb: int = _of_train(whole_number(1, MOST_SCRIPT_MB), 16)
+    script_mb: int = _inherited(whole_number(1, MOST_SCRIPT_MB), 16, (TRAIN,))
     """The limit in megabytes for the folder that goes to the nodes with the script."""
-    requirements: str = _of_train(_path, "")
+    requirements: str = _inherited(_path, "", (TRAIN,))
     """A requirements file on the controller with packages of the script. `train.yml` installs the
     packages and their dependencies as wheels, in a folder of their own on each node. They cannot
     replace MXNet or numpy."""
-    script_args: Sequence[str] = _of_train(
+    script_args: Sequence[str] = _inherited(
         converted(
             to_list,
             "a list of strings (write numbers in quotes), such as "
             '\'{"script_args": ["--lr", "0.1"]}\'',
         ),
         [],
+        (TRAIN,),
     )
     """The arguments of the script, a list of strings. The script gets each string unchanged."""
-    metrics: Mapping[str, str] = _of_train(metrics, {})
+    metrics: Mapping[str, str] = _inherited(metrics, {}, (TRAIN,))
     """Figures in the lines that the script prints, a dict of names and regular expressions of
     Python. The first group is the number. A group `epoch` is the number of the epoch, from 0. The
     names `loss`, `accuracy` (on held-out samples, 0 to 1), `samples_per_s` and `epoch` mean the
     same as in an event; each other name gets a curve of its own. MXNet's own lines need no entry.
     """
-    server_classes: Sequence[str] = _of_train(
+    server_classes: Sequence[str] = _inherited(
         Written(
             to_list,
             lambda texts: all(
@@ -201,6 +202,7 @@ class Program(Record):
             '\'{"server_classes": ["mine:MyOptimizer"]}\'',
         ),
         [],
+        (TRAIN,),
     )
     """Classes of the script that the workers may send to the servers: a list of `module:Class`, in
     modules beside the script or of MXNet. The classes of `mx.optimizer` and `mx.lr_scheduler` need
@@ -278,7 +280,7 @@ class Training(Record):
     """With `true`, the job saves the weights and the optimizer's state after every epoch. The
     controller fetches these checkpoints to `runs/<job>/checkpoints` while the job runs."""
     keep_checkpoints: int = _inherited(whole_number(1, MOST), 3, (TRAIN,))
-    """The number of most recent checkpoints to keep."""
+    """The number of most recent checkpoints to keep, of the program or of a script."""
     model_load_epoch: int = _of_train(whole_number(0, MOST, zero="start afresh"), 0)
     """Start from the model that `model_load_job` saved after this epoch. 0 starts with new weights.
     """
@@ -318,9 +320,10 @@ class Rules(Record):
     """The number of iterations that a worker may be ahead of the slowest worker, for `dist_ssync`
     only. The default is 3."""
     resume: str = _of_train(_job_of_runs, "")
-    """The id of an interrupted job with `savemodel`. The new job continues from the last complete
-    checkpoint, on any number of workers and servers. The new job inherits the training knobs unless
-    you set them again."""
+    """The id of an interrupted job with `savemodel`, or with a script that has saved files in
+    `$MXCLUSTER_CHECKPOINTS`. The new job continues from the last complete checkpoint, on any number
+    of workers and servers. The new job inherits the training knobs and the script unless you set
+    them again."""
     model_load_job: str = _of_train(_job_of_runs, "")
     """The id of the job for `model_load_epoch`, a folder of `runs/`."""
     data_src: str = knob(_path, "")
@@ -446,7 +449,8 @@ class Run(Record):
     collect_mb: int = knob(whole_number(0, MOST_MB), 1024, playbooks=(TRAIN, MPI))
     """The limit in megabytes for the files of a script that each node sends to
     `runs/<job>/nodes/<host>/files/<worker>` at the end of the job. Small files come first. Files
-    above the limit stay on the node, and the report names them. 0 sends no file."""
+    above the limit stay on the node, and the report names them. 0 sends no file. It is also the
+    limit for one checkpoint of a script."""
     keep_jobs: int = knob(whole_number(0, MOST, zero="all"), 50, playbooks=SWEPT + (MPI,))
     """The number of ended jobs whose folders each node keeps; 0 keeps all. The start of a job
     removes older folders, the oldest first, but only if all files of the old job are in `runs_dir`.
@@ -459,9 +463,9 @@ class Run(Record):
     """Start the job and exit. The job has no lease. `train.yml -e attach=<job>` waits for the end
     of the job, on any controller."""
     max_restarts: int = _of_train(whole_number(0, 1000), 0)
-    """The maximum number of restarts of a job with `savemodel` after a fault of a node (a killed
-    process or agent, a lost node). The job resumes from the last complete checkpoint on the
-    remaining nodes. An error of the program never causes a restart."""
+    """The maximum number of restarts of a job with `savemodel` or with a script after a fault of a
+    node (a killed process or agent, a lost node). The job resumes from the last complete checkpoint
+    on the remaining nodes. An error of the program never causes a restart."""
     restart_delay: float = _of_train(seconds(0, 86400), 10.0)
     """The number of seconds before the first restart. Each further restart doubles the number."""
     # With a timeout below 2 s, a single late heartbeat would end a healthy job.

@@ -13,6 +13,7 @@ from typing import ClassVar, Dict, List, Optional, Type, TypeVar, cast
 
 from mxcluster.errors import BadInput
 from mxcluster.model import answers, names
+from mxcluster.model.checkpoint import file_name as checkpoint_file
 from mxcluster.model.node_requests import (
     CheckRequest,
     CollectRequest,
@@ -55,7 +56,7 @@ OTHER_VERSION = (
     "the node may have another version of mxcluster; run provision.yml (running jobs go on)"
 )
 
-_checkpoint = matching(r"[A-Za-z0-9._-]{1,255}", "the name of a file of a checkpoint")
+_checkpoint = matching(r"[A-Za-z0-9._-]{1,255}", "the name of a checkpoint")
 
 
 class Request(Record, kind_key="command"):
@@ -373,7 +374,7 @@ class Piece(OfJob, kind="piece"):
     """Read a piece of a checkpoint file, and renew the job's lease."""
 
     ANSWER = answers.PieceOfFile
-    file: str = field(_checkpoint)
+    file: str = field(checkpoint_file)
     """The name of a file of a checkpoint."""
     offset: int = field(whole(), default=0)
     """The position of the first byte in the file."""

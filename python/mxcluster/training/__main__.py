@@ -49,6 +49,7 @@ class Worker(object):
         self._watch = Watch(timeout_from_env())
         self._freeing = Deadline(_FREE_SECONDS)
         self._name, self._process = "", os.getpid()
+        self._script = ""  # the folder of all code of the script, "" for a program
         self._environment: Optional[Dict[str, str]] = dict(os.environ)  # None after the warning
         self._status = 1  # the exit status of the script
 
@@ -82,6 +83,7 @@ class Worker(object):
         from mxcluster.training.kvstore.install import install
 
         install(self.make)
+        self._script = _root(name) if kind == "script" else ""
         if "DMLC_ROLE" in os.environ:
             server_messages.install()
         # `_finish` frees the distributed store, after the barrier of all workers.
@@ -157,8 +159,17 @@ class Worker(object):
             self._freeing.begin()
             check_call(_LIB.MXKVStoreFree(self.store.handle))
             self._freeing.meet()
-        events.from_env().write(Done())  # a script that calls os._exit(0) skips this event
+        # A script that calls os._exit(0) skips this event.
+        events.from_env().write(Done(asked=self._has_asked()))
         return 0
+
+    def _has_asked(self) -> Optional[bool]:
+        """Return True if the script has asked for its share of the data, None for a program."""
+        if not self._script:
+            return None
+        from mxcluster.training import data_share  # Only such a worker needs it.
+
+        return data_share.was_asked_for(self._script)
 
 
 def _status_of(
@@ -204,13 +215,10 @@ def _program(name: str, arguments: List[str]) -> int:
 def _script(path: str, arguments: List[str]) -> None:
     # Only now, after the import of MXNet: during the import a file of the script's folder could
     # replace a module of Python's standard library.
-    folder = os.path.dirname(os.path.abspath(path))
-    place = os.environ.get(SCRIPT_PLACE, "")
-    # With script_root the script is below the folder of all its code, such as root/scripts.
-    root = folder[: -len(place)].rstrip("/") if place else folder
+    folder, root = os.path.dirname(os.path.abspath(path)), _root(path)
     os.chdir(root)
     sys.argv = [path] + arguments
-    sys.path[:0] = [folder, root] if place else [folder]
+    sys.path[:0] = [folder, root] if root != folder else [folder]
     # The script stays the main module until the process ends, as under `python script.py`. Its
     # threads may pickle functions of the main module, for example.
     main_module = types.ModuleType("__main__")
@@ -234,6 +242,15 @@ def add_layer() -> None:
             (index for index, path in enumerate(sys.path) if path in own), default=len(sys.path)
         )
         sys.path.insert(last + 1, layer)
+
+
+def _root(path: str) -> str:
+    """Return the folder of all code of the script `path`.
+
+    With script_root the script is below this folder, such as in root/scripts.
+    """
+    folder, place = os.path.dirname(os.path.abspath(path)), os.environ.get(SCRIPT_PLACE, "")
+    return folder[: -len(place)].rstrip("/") if place else folder
 
 
 def refuse_taken_port() -> None:

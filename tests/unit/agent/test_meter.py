@@ -146,10 +146,10 @@ def test_the_meter_ends_with_its_stdin(begin, job):
 
 def test_a_helper_that_hangs_is_killed(job):
     request = UsageRequest(host="node1", interface="lo", gpus=[])
-    for patient in (False, True):
-        one = helper.Helper("meter", request, job, lambda: None, patient)
+    for patience, reason in ((0, "failed"), (1, "done"), (3600, "stopped")):
+        one = helper.Helper("meter", request, job, lambda: None, patience)
         processes.send(one.identity, signal.SIGSTOP)
-        one.finish()
+        one.finish(reason)
         assert not processes.alive(one.identity)
 
 

@@ -180,10 +180,6 @@ def test_script_args_keep_their_quoting(arguments):
             ["max_restarts=1 is refused with detach=true", "only a controller can restart"],
         ),
         (
-            {"max_restarts": 2, "script": "my.py"},
-            ["max_restarts=2 is refused with a script", "only its own training program"],
-        ),
-        (
             {"compression": "2bit", "kv": "dist_ssync"},
             [
                 "compression=2bit is refused with kv=dist_ssync: the workers also push iteration",

@@ -8,6 +8,7 @@ from mxcluster import exit_codes
 from mxcluster.job import restarts
 from tests.unit import statuses
 from tests.unit.job.report.fake_run import make_plan
+from tests.unit.job.report.test_checkpoint_arrivals import save_files
 from tests.unit.test_checkpoints import save
 
 
@@ -199,3 +200,14 @@ def test_the_attempts_share_the_max_time():
     last = decide(verdict, max_time=3615.0, restart_delay=10.0)
     assert "extra" not in last or last["extra"] is None
     assert last["text"] == "RESTART   no: the attempts have used up the max_time of 3615 s"
+
+
+def test_a_script_goes_on_from_its_last_checkpoint_whatever_num_epochs_says(tmp_path):
+    plan = plan_of(script="/my/train.py", savemodel=False, num_epochs=1)
+    (tmp_path / "mine" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "mine" / "plan.json").write_text(json.dumps(plan.encode()))
+    verdict = statuses.of_verdict(failed(-9))
+    assert "from the beginning" in restarts.after(plan, verdict, str(tmp_path / "mine")).text
+    save_files(tmp_path / "mine" / "checkpoints", "worker-1", 3, step="1")
+    decision = restarts.after(plan, verdict, str(tmp_path / "mine"))
+    assert "from checkpoint 3" in decision.text and decision.extra.resume == "mine"

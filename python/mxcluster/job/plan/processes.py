@@ -239,6 +239,10 @@ def environment(process: Process, plan: Plan, common: Dict[str, str]) -> Dict[st
         env["MXCLUSTER_SHARE"] = "%r %r" % process.share
         if options.data_dir:
             env["MXCLUSTER_DATA_DIR"] = options.data_dir
+        if options.script:
+            env["MXCLUSTER_CHECKPOINTS"] = posixpath.join(
+                node.job_dir, checkpoints.SAVED, process.name
+            )
         if process.work_load:
             env["MXCLUSTER_WORK_LOAD"] = ",".join("%.12g" % speed for speed in process.work_load)
     env.update(_of_ps_lite(process, plan, node.interface))

@@ -38,29 +38,33 @@ def resumed(
     Args: as for `inputs.plan_job`.
     """
     job = given.resume
-    merged = knobs.inherit(given, _inherited(job, given, runs_dir), list(anew))
-    network = merged.network
-    found = find_checkpoint(job, runs_dir, network)
+    old = _inherited(job, given, runs_dir)
+    merged = knobs.inherit(given, old, list(anew))
+    found = find_checkpoint(job, runs_dir, merged)
     checkpoint = found.checkpoint
     if not checkpoint:
-        raise BadInput("\n".join([_no_checkpoint(job, runs_dir, network, found)] + found.problems))
+        raise BadInput("\n".join([_no_checkpoint(job, runs_dir, merged, found)] + found.problems))
+    where = os.path.join(runs_dir, found.jobs[-1], checkpoints.FOLDER, checkpoint.name)
+    skipped = ["skipped: " + problem for problem in found.problems]
+    if merged.script:
+        note = "resumes from %s, with %s" % (where, several(len(checkpoint.files) - 1, "file"))
+        return merged, checkpoint, [note] + skipped
     if merged.num_epochs <= checkpoint.epoch:
         raise BadInput(
             "resume=%s: the job has already trained %s, and num_epochs is %s: give a larger "
             "num_epochs, such as -e num_epochs=%d"
             % (job, several(checkpoint.epoch, "epoch"), merged.num_epochs, 2 * checkpoint.epoch)
         )
-    where = os.path.join(runs_dir, found.jobs[-1], checkpoints.FOLDER, checkpoint.name)
-    notes = ["resumes from %s, after epoch %d" % (where, checkpoint.epoch)]
+    note = "resumes from %s, after epoch %d" % (where, checkpoint.epoch)
     merged = merged.replaced(model_load_epoch=checkpoint.epoch, model_load_job=found.jobs[-1])
-    return merged, checkpoint, notes + ["skipped: " + problem for problem in found.problems]
+    return merged, checkpoint, [note] + skipped
 
 
 def _inherited(job: str, given: Options, runs_dir: str) -> Options:
     """Return the options of the earlier job `job`.
 
-    Raises BadInput if its plan is missing or damaged, if it ran a script, or if `given` names
-    another model.
+    Raises BadInput if its plan is missing or damaged, if it ran the program of mxcluster and
+    `given` names a script, or if `given` names another model.
     """
     folder = os.path.join(runs_dir, job)
     try:
@@ -75,16 +79,23 @@ def _inherited(job: str, given: Options, runs_dir: str) -> Options:
                 "%s=%s is refused with resume=%s, because a resumed job loads the last checkpoint: "
                 "leave %s out" % (name, vars(given)[name], job, name)
             )
-    if old.script:
+    if given.script and not old.script:
         raise BadInput(
-            "resume=%s: this job ran the script %s, and only the training program can resume a "
-            "job: start the script again, and let the script load a checkpoint" % (job, old.script)
+            "resume=%s: this job ran the training program, whose checkpoint the script %s cannot "
+            "read: leave the script out, or name a job that ran the script" % (job, given.script)
         )
     return old
 
 
-def _no_checkpoint(job: str, runs_dir: str, network: str, found: Found) -> str:
-    """Return the message that no checkpoint of `network` is complete."""
+def _no_checkpoint(job: str, runs_dir: str, options: Options, found: Found) -> str:
+    """Return the message that no checkpoint of the job with `options` is complete."""
+    if options.script:
+        return (
+            "resume=%s: no complete checkpoint of the script in %s. The script saves its "
+            "checkpoints in the folder $MXCLUSTER_CHECKPOINTS; start a new job without resume"
+            % (job, os.path.join(runs_dir, job, checkpoints.FOLDER))
+        )
+    network = options.network
     others = [
         other
         for one in found.jobs
@@ -104,8 +115,10 @@ def _no_checkpoint(job: str, runs_dir: str, network: str, found: Found) -> str:
     )
 
 
-def find_checkpoint(job: str, runs_dir: str, network: str) -> Found:
-    """Return the last complete checkpoint of `job`.
+def find_checkpoint(job: str, runs_dir: str, options: Options) -> Found:
+    """Return the last complete checkpoint of `job`, of the network or the script in `options`.
+
+    Of a script whose workers have all saved, the first worker counts.
 
     If `job` has no complete checkpoint and resumed an earlier job, the function searches the folder
     of the earlier job, and so on.
@@ -114,12 +127,12 @@ def find_checkpoint(job: str, runs_dir: str, network: str) -> Found:
     jobs: List[str] = []
     while is_job_id(job) and job not in jobs:
         jobs.append(job)
-        checkpoint, wrong = checkpoints.last_complete(
-            os.path.join(runs_dir, job, checkpoints.FOLDER), network
-        )
-        problems += wrong
-        if checkpoint:
-            return Found(checkpoint, problems, jobs)
+        folder = os.path.join(runs_dir, job, checkpoints.FOLDER)
+        for network in checkpoints.workers(folder) if options.script else [options.network]:
+            checkpoint, wrong = checkpoints.last_complete(folder, network)
+            problems += wrong
+            if checkpoint:
+                return Found(checkpoint, problems, jobs)
         try:
             earlier = _options_of_run(os.path.join(runs_dir, job))
         except BadInput as refusal:

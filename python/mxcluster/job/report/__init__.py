@@ -66,9 +66,9 @@ def assemble(
         files.write_json(os.path.join(run_dir, "plan.json"), plan)
     plan = files.read_plan(run_dir)
     problems = archive.unpack_all({host: archives.get(host) for host in plan.nodes}, run_dir)
-    if plan.options.savemodel:
-        network, kept = plan.options.network, plan.options.keep_checkpoints
-        checkpoint_arrivals.settle(os.path.join(run_dir, "checkpoints"), network, kept)
+    if plan.options.savemodel or plan.options.script:
+        kept = plan.options.keep_checkpoints
+        checkpoint_arrivals.settle(os.path.join(run_dir, "checkpoints"), kept)
     events, damaged = _merged_events(plan, run_dir)
     known = {host: (ends or {}).get(host) or NodeResult() for host in plan.nodes}
     results = {

@@ -114,5 +114,8 @@ def move_checkpoints(folder: str, target: str, host: str, moved: Set[str]) -> No
     for name in sorted(os.listdir(source)):
         goal = "%s-%s" % (host, name) if name in moved else name
         moved.add(goal)
+        # A folder of a script's checkpoint may have come while the job ran.
+        if os.path.isdir(os.path.join(target, goal)):
+            shutil.rmtree(os.path.join(target, goal))
         os.replace(os.path.join(source, name), os.path.join(target, goal))
     os.rmdir(source)

@@ -11,6 +11,7 @@ This module does not call fsync, which could outlast the lease. `resume` skips f
 after a crash of the controller.
 """
 
+import contextlib
 import json
 import os
 import shutil
@@ -45,6 +46,7 @@ class Arrivals:
         self.folder, self.host, self.kept, self.fetch, self.plan = folder, host, kept, fetch, plan
         self.transit = os.path.join(folder, FOLDER)
         self.most = LEAST
+        self._reuses = True  # until a file differs from its digest
 
     def taken(self) -> str:
         """Return the name of the held checkpoint if `folder` has all its files, else ""."""
@@ -69,7 +71,9 @@ class Arrivals:
             with open(os.path.join(own, manifest), "w", encoding="utf-8") as stream:
                 stream.write(text)
             for name in list(files) + [manifest]:
-                os.replace(os.path.join(own, name), os.path.join(self.folder, name))
+                target = os.path.join(self.folder, name)
+                os.makedirs(os.path.dirname(target), exist_ok=True)
+                os.replace(os.path.join(own, name), target)
             # `_missing` returns names that FILE matches.
             match = cast(Match[str], FILE.fullmatch(manifest))
             checkpoints.keep(self.folder, match.group("network"), self.kept)
@@ -84,7 +88,10 @@ class Arrivals:
     def _missing(self, offered: Offer) -> Dict[str, str]:
         """Return {name: text} of the held checkpoint's manifests that `folder` lacks."""
         held = checkpoints.read_note(self.transit, checkpoints.HELD)
-        if offered.held != held and FILE.fullmatch(offered.held + ".json"):
+        new, old = (FILE.fullmatch(name + ".json") for name in (offered.held, held))
+        # Workers of a script may save on several nodes. The first one makes the checkpoints.
+        is_same = new and (old is None or old.group("network") == new.group("network"))
+        if is_same and offered.held != held:
             held = offered.held
             os.makedirs(self.transit, exist_ok=True)
             checkpoints.write_note(self.transit, checkpoints.HELD, held)
@@ -107,6 +114,8 @@ class Arrivals:
         time.monotonic() at which the method stops.
         """
         path = os.path.join(self.transit, self.host, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        self._reuse(path, expected)
         with open(path, "ab") as stream:
             while stream.tell() < expected.bytes:
                 began = time.monotonic()
@@ -126,7 +135,23 @@ class Arrivals:
             return True
         # The pieces belong to two attempts, or the file on the node has changed.
         os.remove(path)
+        self._reuses = False
         return False
+
+    def _reuse(self, path: str, expected: FileDigest) -> None:
+        """Make the file `path` a link to an equal file of an earlier checkpoint, if there is one.
+
+        A script may keep the files of many epochs in its checkpoint.
+        """
+        if os.path.exists(path) or not self._reuses:
+            return
+        for worker in checkpoints.workers(self.folder):
+            earlier = checkpoints.last_complete(self.folder, worker, digests=False)[0]
+            for name, known in earlier.manifest.files.items() if earlier else ():
+                if known == expected:
+                    with contextlib.suppress(OSError):  # a file system without hard links
+                        os.link(os.path.join(self.folder, name), path)
+                    return
 
 
 def files_of(manifest: str, text: str) -> Optional[Mapping[str, FileDigest]]:
@@ -139,14 +164,15 @@ def files_of(manifest: str, text: str) -> Optional[Mapping[str, FileDigest]]:
         files = Manifest.decode(json.loads(text)).files
     except DAMAGED:
         return None
-    return files if set(files) <= {stem + ".params", stem + ".npz"} else None
+    own = {stem + ".params", stem + ".npz"}
+    return files if all(name in own or name.startswith(stem + "/") for name in files) else None
 
 
-def settle(folder: str, network: str, kept: int) -> None:
+def settle(folder: str, kept: int) -> None:
     """Delete incomplete files and old checkpoints from `folder` after the end of the job.
 
-    Args: `network` the name of the network; `kept` the number of complete checkpoints that stay.
+    Args: `kept` the number of complete checkpoints of each network that stay.
     """
     shutil.rmtree(os.path.join(folder, FOLDER), ignore_errors=True)
-    if os.path.isdir(folder):
+    for network in checkpoints.networks(folder):
         checkpoints.keep(folder, network, kept)

@@ -122,3 +122,16 @@ def test_checkpoints_of_all_nodes_are_gathered(tmp_path):
         }
         assert found == {"m": "node1", "node1": "node1", "node2": "node2", "node2-m": "node2"}
     assert not list((tmp_path / "run" / "nodes").rglob("checkpoints"))
+
+
+def test_a_checkpoint_of_a_script_replaces_the_one_that_came_while_it_ran(tmp_path):
+    there = tmp_path / "run" / "checkpoints" / "worker-0-0001"
+    there.mkdir(parents=True)
+    (there / "step").write_text("half")
+    (there / "old").write_text("x")
+    path = make_tar(
+        tmp_path / "node1.tar", **{"checkpoints__worker-0-0001__step": "1", "checkpoints__a": "2"}
+    )
+    for _ in range(2):
+        assert archive.unpack_all({"node1": path}, str(tmp_path / "run")) == {}
+        assert [(one.name, one.read_text()) for one in there.iterdir()] == [("step", "1")]

@@ -10,7 +10,7 @@ from mxcluster import checkpoints
 from mxcluster.agent import checkpoint_transfer
 from mxcluster.agent.folder import JobFolder
 from mxcluster.job.report import checkpoint_arrivals
-from mxcluster.model.checkpoint import Offer
+from mxcluster.model.checkpoint import CheckpointManifest, Offer
 from mxcluster.model.protocol import Piece
 from tests.plans import part_json
 from tests.unit.test_checkpoints import save
@@ -80,7 +80,7 @@ def test_checkpoints_are_fetched_in_order_and_the_last_ones_are_kept(node, targe
         assert checkpoints.read(str(target), "mlp-%04d" % epoch).epoch == epoch
     assert whole(target) == [5, 6, 7] and len(list(target.glob("mlp-*"))) == 3 * 4
     assert json.loads((target.parent / "plan.json").read_text()) == PLAN
-    checkpoint_arrivals.settle(str(target), "mlp", 2)
+    checkpoint_arrivals.settle(str(target), 2)
     assert whole(target) == [6, 7] and not (target / checkpoint_arrivals.FOLDER).exists()
 
 
@@ -186,3 +186,68 @@ def test_a_piece_renews_the_lease(node, tmp_path):
     os.utime(node.folder.file("lease"), (1, 1))
     piece(node.folder, "mlp-0001.params", 0, 10)
     assert node.folder.lease_mtime() > 1
+
+
+def save_files(folder, worker, number, **files):
+    """Make a checkpoint of a script's files, as the keeper on a node does."""
+    name = checkpoints.name_of(worker, number)
+    (folder / name).mkdir()
+    for path, text in files.items():
+        (folder / name / path).write_text(text)
+    found = {
+        "%s/%s" % (name, path): checkpoints.digest(str(folder / name / path)) for path in files
+    }
+    manifest = CheckpointManifest(id="id", network=worker, epoch=number, servers=0, files=found)
+    checkpoints.write_digests(str(folder / (name + ".json")), manifest)
+    return checkpoints.hold(str(folder.parent), name)
+
+
+def test_the_files_of_a_script_come_and_an_equal_file_comes_once(node, target, tmp_path):
+    there = tmp_path / "node1" / "checkpoints"
+    assert save_files(there, "worker-2", 1, weights="wwww", step="1") == "worker-2-0001"
+    node.bring()
+    node.bring()  # the next poll confirms the checkpoint
+    assert save_files(there, "worker-2", 2, weights="wwww", step="2") == "worker-2-0002"
+    node.bring()
+    assert [name for name, _ in node.asked] == [
+        "worker-2-0001/step",
+        "worker-2-0001/weights",
+        "worker-2-0002/step",
+    ]
+    checkpoint, problems = checkpoints.last_complete(str(target), "worker-2")
+    assert checkpoint.name == "worker-2-0002" and not problems
+    assert (target / "worker-2-0002" / "weights").read_text() == "wwww"
+    checkpoint_arrivals.settle(str(target), 1)
+    assert sorted(path.name for path in target.iterdir()) == ["worker-2-0002", "worker-2-0002.json"]
+    assert (target / "worker-2-0002" / "weights").read_text() == "wwww", "no link to a lost file"
+
+
+def test_a_damaged_file_here_is_not_used_for_the_next_checkpoint(node, target, tmp_path):
+    there = tmp_path / "node1" / "checkpoints"
+    save_files(there, "worker-0", 1, weights="wwww")
+    node.bring()
+    node.bring()
+    (target / "worker-0-0001" / "weights").write_text("xxxx")
+    save_files(there, "worker-0", 2, weights="wwww")
+    node.bring()
+    node.bring()
+    assert (target / "worker-0-0002" / "weights").read_text() == "wwww"
+
+
+def test_the_first_worker_of_a_script_that_saves_makes_the_checkpoints(node, target, tmp_path):
+    other = Node(tmp_path / "node2", target, host="node2")
+    save_files(tmp_path / "node1" / "checkpoints", "worker-1", 1, step="1")
+    save_files(tmp_path / "node2" / "checkpoints", "worker-0", 1, step="1")
+    node.bring()
+    other.bring()
+    assert checkpoints.workers(str(target)) == ["worker-1"] and not other.asked
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../x", "worker-0-0002/x", "worker-0-0001/../x", "worker-0-0001/.x", "worker-0-0001//x", "/x"],
+)
+def test_a_manifest_of_a_script_names_files_of_its_own_folder_only(name):
+    files = {name: {"sha256": "0" * 64, "bytes": 1}}
+    text = json.dumps({"files": files, "epoch": 1, "servers": 0})
+    assert checkpoint_arrivals.files_of("worker-0-0001.json", text) is None

@@ -40,6 +40,7 @@ class Shards(object):
 
     Attributes:
         index: the index of this worker.
+        shares: the begin and end of each worker's share, as fractions of the data set.
         waiting: the worker indices of each set of workers that wait for each other.
     """
 
@@ -59,7 +60,7 @@ class Shards(object):
                 % (self.index, workers, workers - 1)
             )
         self._kv, self._samples = kv, samples
-        self._shares = _shares(environ, workers, allocate)
+        self.shares = _shares(environ, workers, allocate)
         names = environ.get("MXCLUSTER_GROUPS", "")
         self.waiting = schemes.waiting_sets(kv, groups(names, workers))
 
@@ -68,7 +69,7 @@ class Shards(object):
 
         Raises BadInput if a shard is empty.
         """
-        ranges = cluster_files.cut(self._shares, self._samples)
+        ranges = cluster_files.cut(self.shares, self._samples)
         batches, repeated = cluster_files.batches_per_epoch(ranges, batch_size, self.waiting)
         return self._work(ranges, batches, repeated)
 
@@ -79,7 +80,7 @@ class Shards(object):
         of a set have the same number of batches. This number depends only on the sum of the set's
         batch sizes. Raises BadInput if a worker would have no sample.
         """
-        lengths = [cluster_files.length(share) for share in self._shares]
+        lengths = [cluster_files.length(share) for share in self.shares]
         weights = [sum((lengths[one] for one in members), Fraction()) for members in self.waiting]
         return self._work(*batch_sizes.epoch_of(sizes, self._samples, self.waiting, weights))
 
