@@ -30,6 +30,8 @@ class Arguments(arguments.Planning):
 
     held: Held = field(table(text, table(text, table(text, text))), default={})
     """{host: ports and GPUs in use}, from mxcluster_node."""
+    lost: Sequence[str] = field(arguments.texts, default=[])
+    """The hosts that do not answer, which an elastic job leaves out."""
     replaced: str = field(arguments.text, default="")
     """The `packed_plan` of the plan whose ports or GPUs are in use, or empty."""
     measures: bool = field(arguments.flag, default=False)
@@ -59,7 +61,7 @@ def plan(given: Arguments, runs_dir: str) -> inputs.Planned:
 
     Args: `given` the arguments of the task; `runs_dir` the folder of the runs.
     """
-    inventory = Inventory.decode(dict(given.inventory, forks=given.forks))
+    inventory = Inventory.decode(dict(given.inventory, forks=given.forks, lost=given.lost))
     folders = inputs.Folders(given.records_dir, runs_dir, given.cwd)
     if given.mpi:
         knobs = dict(given.options, **given.mpi)
