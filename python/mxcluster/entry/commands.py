@@ -3,6 +3,7 @@
 The functions run as the training user. The process of root works without this module.
 """
 
+import functools
 import os
 from typing import Callable, Dict, Optional, Tuple, Type, TypeVar, cast
 
@@ -14,9 +15,10 @@ from mxcluster.agent import (
     engine,
     jobs,
     shared_folder,
+    tickets,
 )
 from mxcluster.model import protocol
-from mxcluster.model.answers import Answer, CheckedNode, Looked, Recorded
+from mxcluster.model.answers import Answer, CheckedNode, Looked, Queued, Recorded
 from mxcluster.model.protocol import Request
 from mxcluster.model.record import encode
 
@@ -27,7 +29,21 @@ Function = Callable[[Request], Answer]
 def _look(request: protocol.Look) -> Looked:
     from mxcluster.node import probe  # not at the top: each poll would import it
 
-    return Looked.decode(encode(probe.look(request.arguments, claims.held)))
+    holders = functools.partial(claims.held, but=request.arguments.job)
+    return Looked.decode(encode(probe.look(request.arguments, holders)))
+
+
+def _queue(request: protocol.Queue) -> Queued:
+    from mxcluster.node import probe
+
+    root, job, ticket = os.path.dirname(request.job_dir), request.job_id, request.ticket
+    if ticket:
+        tickets.renew(root, ticket)
+    address, ports = (ticket.address, ticket.ports) if ticket else (None, [])
+    return Queued(
+        held=probe.held(address, ports, claims.held(root, job)),
+        after=claims.state_of(root, request.after) if request.after else "",
+    )
 
 
 def _record(request: protocol.RecordNode) -> Recorded:
@@ -63,6 +79,7 @@ FUNCTIONS: Dict[Type[Request], Function] = dict(
         _row(protocol.Start, commands.start),
         _row(protocol.Launch, engine.launch),
         _row(protocol.Join, engine.join),
+        _row(protocol.Queue, _queue),
         _row(protocol.Wait, commands.wait),
         _row(protocol.Status, commands.status),
         _row(protocol.Stop, commands.stop),

@@ -22,6 +22,8 @@ LEAST, MOST = 1e-6, 1000000
 MOST_TEXT = 32 << 10  # bytes; Linux gives a program at most 128 KiB for one argument or variable
 MOST_ALL_TEXTS = 256 << 10  # bytes; Linux gives a program at most 2 MiB for all its texts
 MOST_METRICS, MOST_PATTERN = 20, 300  # metrics of a script, and characters of a pattern
+UNITS = (86400, 3600, 60, 1)  # seconds of the units in DURATION
+DURATION = re.compile(r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?")
 WORDS = {
     "true": True,
     "yes": True,
@@ -117,6 +119,23 @@ def above_0(high: float, what: str = "") -> Written[float]:
     )
 
 
+def duration(low: float, high: float, zero: str) -> Written[float]:
+    """Return a shape for a time of `low` to `high` seconds, or 0.
+
+    A number is in seconds. A text may have units, such as "90s", "30m", "8h", "2d" or "1h30m".
+
+    Args: `zero` the meaning of 0 in a message, such as "no limit".
+    """
+    what = "a time from %.15g to %.15g seconds, such as 90s, 30m, 8h or 1d12h" % (low, high)
+    return Written(
+        to_seconds,
+        lambda number: number == 0 or low <= number <= high,
+        what + _of_zero(zero),
+        "raw",
+        "From %.15g s to %.15g s; 0 is %s." % (low, high, zero),
+    )
+
+
 def seconds(low: float, high: float) -> Written[float]:
     """Return a shape for a number of seconds from `low` to `high`."""
     return real_number(low, high, "a number of seconds from %.15g to %.15g" % (low, high))
@@ -177,6 +196,17 @@ def to_bool(value: object) -> bool:
     if isinstance(value, (bool, int, str)) and str(value).strip().lower() in WORDS:
         return WORDS[str(value).strip().lower()]
     raise ValueError("the value must be true or false")
+
+
+def to_seconds(value: object) -> float:
+    """Return the seconds of a number of seconds, or of a text such as "1h30m" or "90s".
+
+    Raises ValueError for other values.
+    """
+    parts = DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
+    if parts and any(parts.groups()):
+        return float(sum(int(part or 0) * unit for part, unit in zip(parts.groups(), UNITS)))
+    return to_float(value)
 
 
 def to_gpus(value: object) -> Union[str, List[int]]:
