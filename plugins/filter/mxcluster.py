@@ -14,6 +14,7 @@ from mxcluster.ansible import network_facts
 from mxcluster.ansible.preflight_checks import undefined
 from mxcluster.cluster import container_image, driver, install_failures, ssh_mesh, versions
 from mxcluster.errors import MxclusterError
+from mxcluster.job.plan.elastic import hosts_to_try
 from mxcluster.job.plan.mpi_inputs import Engine, different_engines
 from mxcluster.job.verdict_text import printable
 from mxcluster.model import node_record
@@ -152,6 +153,7 @@ FILTERS = {
     "mxcluster_driver_lacking_arguments": driver.lacking_arguments,
     "mxcluster_driver_busy": lambda users, jobs: driver.busy(users, driver.Jobs.decode(jobs)),
     "mxcluster_driver_restart": lambda state: driver.restart_reason(Driver.decode(state)),
+    "mxcluster_elastic": hosts_to_try,
     "mxcluster_explained": install_failures.explained,
     "mxcluster_image_ids": refusing(container_image.ids_in),
     "mxcluster_image_nodes": refusing(mxcluster_image_nodes),

@@ -1,0 +1,29 @@
+"""Choose the hosts that an elastic job may lose: every attempt takes the hosts that answer."""
+
+from typing import List, Mapping, Sequence
+
+from mxcluster.errors import BadInput
+from mxcluster.lists import unique
+from mxcluster.model.job_knobs import Options
+from mxcluster.model.knob import knobs_of, value_of
+
+
+def hosts_to_try(given: Mapping[str, object], groups: Mapping[str, Sequence[str]]) -> List[str]:
+    """Return the hosts that may have a part in an elastic job, [] for every other job.
+
+    If a knob is wrong, the result is [], and the planner refuses the knob.
+
+    Args: `given` {name: value} of the knobs as the user wrote them; `groups` {group: hosts}.
+    """
+    known = knobs_of(Options)
+    names = ("elastic", "max_restarts", "without")
+    try:
+        knobs = Options(**{name: value_of(known[name], given.get(name)) for name in names})
+    except BadInput:
+        return []
+    if not (knobs.elastic and knobs.max_restarts):
+        return []
+    hosts = unique(
+        host for group in ("scheduler", "servers", "workers") for host in groups.get(group, ())
+    )
+    return [host for host in hosts if host not in knobs.without]
