@@ -57,6 +57,16 @@ def named(function):
     return call
 
 
+def mxcluster_elastic(given, groups):
+    """Return the hosts that an elastic job may lose, see `elastic.hosts_to_try`.
+
+    Args: `given` {name: value} of the knobs elastic, max_restarts and without; `groups` Ansible's
+    variable of this name.
+    """
+    knobs = [given.get(name) for name in ("elastic", "max_restarts", "without")]
+    return hosts_to_try(*knobs, groups)
+
+
 def mxcluster_versions(node, choice):
     """Return the software to install on a node as JSON, as described at `versions.decide`."""
     return versions.read(node["host"], choice, node).encode()
@@ -153,7 +163,7 @@ FILTERS = {
     "mxcluster_driver_lacking_arguments": driver.lacking_arguments,
     "mxcluster_driver_busy": lambda users, jobs: driver.busy(users, driver.Jobs.decode(jobs)),
     "mxcluster_driver_restart": lambda state: driver.restart_reason(Driver.decode(state)),
-    "mxcluster_elastic": hosts_to_try,
+    "mxcluster_elastic": mxcluster_elastic,
     "mxcluster_explained": install_failures.explained,
     "mxcluster_image_ids": refusing(container_image.ids_in),
     "mxcluster_image_nodes": refusing(mxcluster_image_nodes),

@@ -8,17 +8,19 @@ from mxcluster.model.job_knobs import Options
 from mxcluster.model.knob import knobs_of, value_of
 
 
-def hosts_to_try(given: Mapping[str, object], groups: Mapping[str, Sequence[str]]) -> List[str]:
+def hosts_to_try(
+    elastic: object, max_restarts: object, without: object, groups: Mapping[str, Sequence[str]]
+) -> List[str]:
     """Return the hosts that may have a part in an elastic job, [] for every other job.
 
     If a knob is wrong, the result is [], and the planner refuses the knob.
 
-    Args: `given` {name: value} of the knobs as the user wrote them; `groups` {group: hosts}.
+    Args: `groups` {group: hosts}; the others are the knobs as the user wrote them.
     """
+    given = {"elastic": elastic, "max_restarts": max_restarts, "without": without}
     known = knobs_of(Options)
-    names = ("elastic", "max_restarts", "without")
     try:
-        knobs = Options(**{name: value_of(known[name], given.get(name)) for name in names})
+        knobs = Options(**{name: value_of(known[name], value) for name, value in given.items()})
     except BadInput:
         return []
     if not (knobs.elastic and knobs.max_restarts):

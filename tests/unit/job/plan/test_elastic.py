@@ -3,6 +3,7 @@
 import pytest
 
 from mxcluster.job.plan.elastic import hosts_to_try
+from plugins.filter.mxcluster import mxcluster_elastic
 
 GROUPS = {"scheduler": ["a"], "servers": ["a", "b"], "workers": ["b", "c"], "other": ["d"]}
 
@@ -21,8 +22,8 @@ GROUPS = {"scheduler": ["a"], "servers": ["a", "b"], "workers": ["b", "c"], "oth
     ],
 )
 def test_an_elastic_job_may_lose_each_host_that_it_may_use(given, hosts):
-    assert hosts_to_try(given, GROUPS) == hosts
+    assert mxcluster_elastic(given, GROUPS) == hosts
 
 
 def test_missing_groups_have_no_hosts():
-    assert hosts_to_try({"elastic": "true", "max_restarts": "2"}, {}) == []
+    assert hosts_to_try("true", "2", None, {}) == []
