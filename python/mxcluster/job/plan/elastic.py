@@ -5,7 +5,7 @@ from typing import List, Mapping, Sequence
 from mxcluster.errors import BadInput
 from mxcluster.lists import unique
 from mxcluster.model.job_knobs import Options
-from mxcluster.model.knob import knobs_of, value_of
+from mxcluster.model.knob import read
 
 
 def hosts_to_try(
@@ -18,9 +18,8 @@ def hosts_to_try(
     Args: `groups` {group: hosts}; the others are the knobs as the user wrote them.
     """
     given = {"elastic": elastic, "max_restarts": max_restarts, "without": without}
-    known = knobs_of(Options)
     try:
-        knobs = Options(**{name: value_of(known[name], value) for name, value in given.items()})
+        knobs = read(Options, given)
     except BadInput:
         return []
     if not (knobs.elastic and knobs.max_restarts):
