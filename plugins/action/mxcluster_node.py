@@ -6,7 +6,6 @@ ends the job's parts on the other nodes.
 """
 
 import base64
-import fcntl
 import os
 import re
 import secrets
@@ -25,6 +24,7 @@ from mxcluster.ansible.edge import TaskResult, TaskVars
 from mxcluster.ansible.fetching import files_of_at_most, free_bytes, reserve
 from mxcluster.ansible.node_arguments import Options
 from mxcluster.ansible.node_task import NodeTask
+from mxcluster.ansible.queue_board import agreed
 from mxcluster.errors import MxclusterError
 from mxcluster.job import job_messages, kept_runs
 from mxcluster.job.report import checkpoint_arrivals, exports
@@ -449,14 +449,7 @@ def token_of(job: str) -> str:
     Args: `job` the job's id.
     """
     path = os.path.join(C.DEFAULT_LOCAL_TMP, "token-" + job)
-    with open(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600), "r+") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)
-        token = stream.read()
-        if not token:
-            token = secrets.token_hex(32)
-            stream.write(token)
-            stream.flush()  # before the lock is released
-    return token
+    return agreed(path, lambda: secrets.token_hex(32))
 
 
 def is_of_connection(error: Exception) -> bool:

@@ -35,6 +35,8 @@ class Arguments(arguments.Planning):
 
     held: Held = field(table(text, table(text, table(text, text))), default={})
     """{host: ports and GPUs in use}, from mxcluster_node."""
+    lost: Sequence[str] = field(arguments.texts, default=[])
+    """The hosts that do not answer, which an elastic job leaves out."""
     replaced: str = field(arguments.text, default="")
     """The `packed_plan` of the plan whose ports or GPUs are in use, or empty."""
     measures: bool = field(arguments.flag, default=False)
@@ -72,7 +74,7 @@ def plan(given: Arguments, runs_dir: str, check: bool) -> inputs.Planned:
     Args: `given` the arguments of the task; `runs_dir` the folder of the runs; `check` True in
     check mode.
     """
-    inventory = Inventory.decode(dict(given.inventory, forks=given.forks))
+    inventory = Inventory.decode(dict(given.inventory, forks=given.forks, lost=given.lost))
     store = Store(os.path.abspath(given.store), check)
     folders = inputs.Folders(given.records_dir, runs_dir, given.cwd, store)
     if given.mpi:

@@ -15,6 +15,7 @@ from mxcluster.ansible.preflight_checks import undefined
 from mxcluster.cluster import container_image, driver, install_failures, ssh_mesh, versions
 from mxcluster.errors import MxclusterError
 from mxcluster.job import kept_runs
+from mxcluster.job.plan.elastic import hosts_to_try
 from mxcluster.job.plan.mpi_inputs import Engine, different_engines
 from mxcluster.job.verdict_text import printable
 from mxcluster.model import node_record
@@ -56,6 +57,16 @@ def named(function):
             raise AnsibleFilterError("%s: %s" % (host, refusal))
 
     return call
+
+
+def mxcluster_elastic(given, groups):
+    """Return the hosts that an elastic job may lose, see `elastic.hosts_to_try`.
+
+    Args: `given` {name: value} of the knobs elastic, max_restarts and without; `groups` Ansible's
+    variable of this name.
+    """
+    knobs = [given.get(name) for name in ("elastic", "max_restarts", "without")]
+    return hosts_to_try(*knobs, groups)
 
 
 def mxcluster_versions(node, choice):
@@ -163,6 +174,7 @@ FILTERS = {
     "mxcluster_driver_lacking_arguments": driver.lacking_arguments,
     "mxcluster_driver_busy": lambda users, jobs: driver.busy(users, driver.Jobs.decode(jobs)),
     "mxcluster_driver_restart": lambda state: driver.restart_reason(Driver.decode(state)),
+    "mxcluster_elastic": mxcluster_elastic,
     "mxcluster_explained": install_failures.explained,
     "mxcluster_image_ids": refusing(container_image.ids_in),
     "mxcluster_image_nodes": refusing(mxcluster_image_nodes),

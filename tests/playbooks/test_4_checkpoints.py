@@ -103,3 +103,39 @@ def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
             plan["options"]["resume"] == resumed and plan["options"]["model_load_epoch"] >= epoch
         ), plan["options"]
         assert ("node2" in plan["nodes"]) == has_node2
+
+
+def test_an_elastic_job_goes_on_without_a_node_and_takes_it_back(project, tmp_path):
+    """The shell of node2 does not answer while the file `gate` is missing."""
+    gate, shell = tmp_path / "gate", tmp_path / "shell"
+    shell.write_text('#!/bin/sh\n[ -e %s ] && exec /bin/sh "$@"\nexit 255\n' % gate)
+    shell.chmod(0o755)
+    gate.touch()
+    address = NET + ".12"
+    text = address + "\n          ansible_shell_executable: %s" % shell
+    process, run, first = start(
+        project,
+        "-i",
+        project.inventory("gated", **{address: text}),
+        job_id="elastic",
+        num_epochs=40,
+        step_ms=60,
+        max_restarts=3,
+        restart_delay=1,
+        elastic=True,
+    )
+    gate.unlink()
+    kill(project, "elastic", "node2", "agent")
+    second = whole_checkpoint(project, process, run.with_name("elastic-r1"), first)
+    gate.touch()
+    kill(project, "elastic-r1", "node3", "worker")
+    output = project.finish(process)
+    assert process.returncode == 0 and "OK        job elastic-r2" in output, output
+    again = "RESTART   job elastic-r%d, %d of 3, with the nodes that answer, from epoch "
+    assert again % (1, 1) in output and again % (2, 2) in output, output
+    assert "without node2: no answer" in output, output
+    for job, resumed, has_node2 in (("elastic-r1", first, False), ("elastic-r2", second, True)):
+        plan = json.loads((run.with_name(job) / "plan.json").read_text())
+        assert ("node2" in plan["nodes"]) == has_node2, job
+        assert plan["options"]["model_load_epoch"] >= resumed, plan["options"]
+        assert plan["options"]["without"] == []

@@ -1,5 +1,7 @@
 """Find the ports and GPUs that the jobs of a node hold, and refuse conflicting jobs.
 
+A job that waits for room holds the ports and GPUs of its ticket against the jobs behind it.
+
 Jobs start one after the other. A job holds the ports and GPUs of its plan for as long as its agent
 lives. Pid and start time identify the agent. No file records a claim, so a killed job leaves no
 stale claim.
@@ -11,26 +13,32 @@ import os
 import time
 from typing import Dict, Iterator, List, Optional, Sequence
 
+from mxcluster.agent import tickets
 from mxcluster.agent.folder import AGENT_LOCK, JobFolder
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.model.answers import JobEntry
-from mxcluster.model.names import is_job_id
+from mxcluster.model.names import MOST_OF_FIRST, attempt, is_job_id
 from mxcluster.model.plan import NodePlan, Peer
 from mxcluster.node import processes
 
 LOCK = ".starting.lock"
 PREPARED = 600.0  # the longest time from the preparation of a job to its first status (seconds)
 PATIENCE = 40.0  # seconds to wait for the start of another job, longer than any start
+WAITS = ", which waits for room"  # after the name of a job that has a ticket and does not run
 
 
 def held(root: str, but: Optional[str] = None) -> Dict[str, Dict[str, str]]:
-    """Return the ports and GPUs that the jobs of this node hold.
+    """Return the ports and GPUs that the jobs of this node hold, also waiting jobs ahead of `but`.
 
     The result is {"ports": {"127.0.0.11:9091": job name}, "gpus": {"0": job name}}.
 
     Args: `root` the folder of all job folders; `but` the name of a job to leave out.
     """
     ports, gpus = {}, {}  # type: Dict[str, str], Dict[str, str]
+    for ticket in reversed(tickets.ahead_of(root, but)):  # the first one is named
+        waiting = ticket.job + WAITS
+        ports.update({"%s:%s" % (ticket.address, port): waiting for port in ticket.ports})
+        gpus.update({str(number): waiting for number in ticket.gpus})
     for name in names(root):
         folder = JobFolder(os.path.join(root, name))
         if name == but or not runs(folder):
@@ -55,6 +63,19 @@ def runs(folder: JobFolder) -> bool:
         return False
 
 
+def state_of(root: str, job: str) -> str:
+    """Return "runs", "ended" or "unknown" for a job and its restarts on this node.
+
+    A job that may be about to start runs. Args: `root` the folder of all job folders.
+    """
+    known = [name for name in names(root) if name == job or attempt(name)[0] == job[:MOST_OF_FIRST]]
+    for folder in (JobFolder(os.path.join(root, name)) for name in known):
+        with contextlib.suppress(OSError):  # the folder was removed
+            if _owned(folder):
+                return "runs"
+    return "ended" if known else "unknown"
+
+
 def conflicts(plan: NodePlan, taken: Dict[str, Dict[str, str]]) -> List[str]:
     """Return a message for each port and GPU of `plan` that another job holds.
 
@@ -63,13 +84,12 @@ def conflicts(plan: NodePlan, taken: Dict[str, Dict[str, str]]) -> List[str]:
     new = entry_of(plan.job, plan)
     keys = {port: "%s:%s" % (new.address, port) for port in sorted(new.ports)}
     lines = [
-        "port %s on %s is held by the job %s, which started first"
-        % (port, new.address, taken["ports"][key])
+        "port %s on %s is held by the job %s" % (port, new.address, _first(taken["ports"][key]))
         for port, key in keys.items()
         if key in taken["ports"]
     ]
     lines += [
-        "GPU %d is held by the job %s, which started first" % (number, taken["gpus"][str(number)])
+        "GPU %d is held by the job %s" % (number, _first(taken["gpus"][str(number)]))
         for number in new.gpus
         if str(number) in taken["gpus"]
     ]
@@ -78,6 +98,11 @@ def conflicts(plan: NodePlan, taken: Dict[str, Dict[str, str]]) -> List[str]:
         "gpus=auto the new plan takes free ports and GPUs"
         for line in lines
     ]
+
+
+def _first(job: str) -> str:
+    """Return the name of a holder from `held` with the reason of its priority."""
+    return job if job.endswith(WAITS) else job + ", which started first"
 
 
 def open_lock(path: str) -> int:

@@ -15,7 +15,7 @@ import sys
 import time
 from typing import Iterator, Optional
 
-from mxcluster.agent import claims, machine_file
+from mxcluster.agent import claims, machine_file, tickets
 from mxcluster.agent.folder import AGENT_LOCK, JobFolder
 from mxcluster.agent.log_files import readable
 from mxcluster.agent.supervisor import SIGNALS, Supervisor
@@ -221,6 +221,7 @@ def run(folder: JobFolder) -> None:
         until_started.enter_context(claims.starting(folder))
 
         def ready() -> None:
+            tickets.remove(os.path.dirname(folder.path), plan.job)
             until_started.close()  # from now on other jobs see the ports and GPUs of this job
             processes.tell_systemd()
             machine_file.write(folder, plan)

@@ -3,6 +3,7 @@
 The functions run as the training user. The process of root works without this module.
 """
 
+import functools
 import os
 from typing import Callable, Dict, Optional, Tuple, Type, TypeVar, cast
 
@@ -16,9 +17,10 @@ from mxcluster.agent import (
     retention,
     shared_folder,
     stack_traces,
+    tickets,
 )
 from mxcluster.model import protocol
-from mxcluster.model.answers import Answer, CheckedNode, Looked, Recorded
+from mxcluster.model.answers import Answer, CheckedNode, Looked, Queued, Recorded
 from mxcluster.model.protocol import Request
 from mxcluster.model.record import encode
 
@@ -29,9 +31,23 @@ Function = Callable[[Request], Answer]
 def _look(request: protocol.Look) -> Looked:
     from mxcluster.node import probe  # not at the top: each poll would import it
 
-    found = Looked.decode(encode(probe.look(request.arguments, claims.held)))
+    holders = functools.partial(claims.held, but=request.arguments.job)
+    found = Looked.decode(encode(probe.look(request.arguments, holders)))
     root, keep = request.arguments.jobs_dir, request.arguments.keep_jobs
     return found.replaced(old_jobs=retention.old(root, keep)) if root else found
+
+
+def _queue(request: protocol.Queue) -> Queued:
+    from mxcluster.node import probe
+
+    root, job, ticket = os.path.dirname(request.job_dir), request.job_id, request.ticket
+    if ticket:
+        tickets.renew(root, ticket)
+    address, ports = (ticket.address, ticket.ports) if ticket else (None, [])
+    return Queued(
+        held=probe.held(address, ports, claims.held(root, job)),
+        after=claims.state_of(root, request.after) if request.after else "",
+    )
 
 
 def _record(request: protocol.RecordNode) -> Recorded:
@@ -67,6 +83,7 @@ FUNCTIONS: Dict[Type[Request], Function] = dict(
         _row(protocol.Start, commands.start),
         _row(protocol.Launch, engine.launch),
         _row(protocol.Join, engine.join),
+        _row(protocol.Queue, _queue),
         _row(protocol.Wait, commands.wait),
         _row(protocol.Status, commands.status),
         _row(protocol.Stop, commands.stop),

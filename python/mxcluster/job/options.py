@@ -201,6 +201,27 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
         "max_restarts=%(max_restarts)s needs savemodel=true, because a restart continues from a "
         "saved checkpoint: add -e savemodel=true",
     ),
+    _needs("elastic", "max_restarts", "add -e max_restarts=3, or leave elastic out"),
+    (
+        lambda given: (
+            given.elastic
+            and (
+                given.hosts_file
+                or given.groups_file
+                or given.data_sharding_file
+                or given.round_robin
+            )
+        ),
+        "elastic=true is refused with hosts_file, groups_file, data_sharding_file and round_robin, "
+        "because they name fixed hosts: leave elastic out, or use the inventory's groups",
+    ),
+    _not_for_batch("elastic", "the batch system chooses the nodes of each attempt"),
+    _not_for_batch("wait_for_room", "the job waits in the queue of the batch system"),
+    _not_for_batch("after", "use engine_options, such as --dependency of sbatch"),
+    (
+        lambda given: given.after and given.after == given.job_id,
+        "after=%(after)s is the job_id of this job: name the job before it",
+    ),
     _needs(
         "model_load_epoch",
         "model_load_job",

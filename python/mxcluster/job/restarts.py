@@ -5,7 +5,6 @@ of its input causes no restart, because the error would recur.
 """
 
 import os
-import re
 from typing import Callable, List, Optional, Sequence, Tuple
 
 from mxcluster import exit_codes
@@ -37,6 +36,8 @@ class Attempt(Record, strict=True):
     """None for an attempt from the beginning."""
     model_load_epoch: Optional[int] = field(optional(whole_number(0, MOST)), default=None)
     model_load_job: Optional[str] = field(optional(or_empty(names.job_id)), default=None)
+    after: str = field(or_empty(names.job_id), default="")
+    """Empty, because the first attempt has waited for that job."""
 
 
 class Decision(Record, strict=True, nulls=True):
@@ -99,7 +100,8 @@ def decide(
     if options.max_time and rest < LEAST_TIME:
         return refused("the attempts have used up the max_time of %g s" % options.max_time)
     job, number = next_id(plan.job, used)
-    without = sorted(set(options.without) | set(lost))
+    # An elastic attempt itself leaves out the nodes that do not answer at its start.
+    without = sorted(set(options.without) | set([] if options.elastic else lost))
     delay = options.restart_delay
     extra = Attempt(job_id=job, max_restarts=more - 1, restart_delay=2 * delay, without=without)
     if options.max_time:
@@ -110,6 +112,7 @@ def decide(
         ["without " + ", ".join(without)] if without else []
     )
     saved = "checkpoint" if options.script else "epoch"
+    line += ["with the nodes that answer"] if options.elastic else []
     line += ["from the beginning" if epoch is None else "from %s %d" % (saved, epoch)]
     line += ["in %g s" % delay]
     return Decision(text="RESTART   " + ", ".join(line), extra=extra, delay=delay)
@@ -132,11 +135,10 @@ def why_not(failure: Failure, lost: List[str]) -> Optional[str]:
 
 def next_id(job: str, used: Callable[[str], bool]) -> Tuple[str, int]:
     """Return (id, number) of the next restart: the first unused id of job-r1, job-r2 and so on."""
-    match = re.fullmatch(r"(.+)-r([1-9][0-9]{0,3})", job)
-    base, number = (match.group(1), int(match.group(2))) if match else (job, 0)
+    base, number = names.attempt(job)
     while True:
         number += 1
-        name = "%s-r%d" % (base[:90], number)
+        name = names.restart_of(base, number)
         if not used(name):
             assert names.is_job_id(name)
             return name, number

@@ -25,6 +25,7 @@ from mxcluster.model.shapes import (
     matching,
     one_of,
     optional,
+    or_empty,
     real,
     table,
     text,
@@ -107,6 +108,15 @@ class Looked(Answer):
     version, and for a look without a folder of jobs."""
     ports_open: Optional[str] = field(optional(words), default=None)
     """The reason why other hosts reach the ports of jobs. Root gives it."""
+
+
+class Queued(Answer):
+    """The facts of a node for a job that waits."""
+
+    held: Held = field(record(Held))
+    """The ports and GPUs in use by programs, jobs, and waiting jobs ahead of this one."""
+    after: str = field(or_empty(one_of("runs", "ended", "unknown")), default="")
+    """The state of the job before this one, "" without such a job."""
 
 
 class Recorded(Answer):

@@ -1,6 +1,6 @@
 """Define the inventory of a job: groups of hosts, host variables, and Ansible's forks."""
 
-from typing import Dict, List, Mapping
+from typing import Dict, List, Mapping, Sequence
 
 from mxcluster.model.host_variables import Given
 from mxcluster.model.record import Record, field
@@ -32,3 +32,5 @@ class Inventory(Record):
     """{host: {host variable: value}}."""
     forks: int = field(whole(0, 10**6), default=0)
     """The number of nodes on which Ansible runs a task at once."""
+    lost: Sequence[str] = field(each(text, MOST), default=[])
+    """The hosts that an elastic job leaves out, because they do not answer."""

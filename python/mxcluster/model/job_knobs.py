@@ -459,6 +459,14 @@ class Run(Record):
     """A job ends itself after this number of seconds without a poll of the controller. If the
     controller polls late, the limit is up to twice this number. If the controller runs on the
     node's own machine, the limit is twice this number, at least 180 s."""
+    wait_for_room: float = _of_train(duration(1, MOST_SECONDS, zero="refuse the job"), 0.0)
+    """The longest time to wait until the ports and GPUs that the job names or needs are free on all
+    of its nodes, such as `90s`, `30m`, `2h` or `1d`; a number is in seconds. Jobs that wait for the
+    same nodes start in the order of their arrival. 0 refuses the job if another job holds a port or
+    GPU."""
+    after: str = _of_train(matching("(%s)?" % JOB_ID, "the id of a job"), "")
+    """The id of a job on nodes of this job. The new job waits until that job and its restarts have
+    ended, with any result."""
     detach: bool = knob(switch, False, playbooks=(TRAIN, MPI))
     """Start the job and exit. The job has no lease. `train.yml -e attach=<job>` waits for the end
     of the job, on any controller."""
@@ -468,6 +476,10 @@ class Run(Record):
     on the remaining nodes. An error of the program never causes a restart."""
     restart_delay: float = _of_train(seconds(0, 86400), 10.0)
     """The number of seconds before the first restart. Each further restart doubles the number."""
+    elastic: bool = _of_train(switch, False)
+    """With `max_restarts`, each attempt takes all nodes that answer at its start. An attempt leaves
+    out a node that does not answer, and a later attempt takes the node back. Without `elastic`, a
+    lost node stays out."""
     # With a timeout below 2 s, a single late heartbeat would end a healthy job.
     heartbeat_timeout: int = knob(
         whole_number(2, 3600, "a whole number of seconds from 2 to 3600"), 5, playbooks=_EVERY

@@ -5,6 +5,7 @@ parts of commands, paths and files of other hosts.
 """
 
 import re
+from typing import Tuple
 
 from mxcluster.model.shapes import matching, passing
 
@@ -50,6 +51,7 @@ process = matching(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", "the name of a process")
 # A job id is also a folder name.
 JOB_ID = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 job_id = matching(JOB_ID, "the id of a job")
+MOST_OF_FIRST = 90  # characters of a job's id within the id of its restart
 
 
 def is_job_id(text: str) -> bool:
@@ -58,3 +60,18 @@ def is_job_id(text: str) -> bool:
     An id has at most 100 letters, digits, '.', '_' and '-', and begins with a letter or a digit.
     """
     return bool(re.fullmatch(JOB_ID, text))
+
+
+def attempt(job: str) -> Tuple[str, int]:
+    """Return (id of the first attempt, number of the restart) of the job id `job`.
+
+    The restarts of "mine" have the ids "mine-r1", "mine-r2" and so on. The number is 0 for the
+    first attempt. An id of a restart keeps at most MOST_OF_FIRST characters of the first id.
+    """
+    match = re.fullmatch(r"(.+)-r([1-9][0-9]{0,3})", job)
+    return (match.group(1), int(match.group(2))) if match else (job, 0)
+
+
+def restart_of(job: str, number: int) -> str:
+    """Return the id of the restart `number` of the job whose first attempt has the id `job`."""
+    return "%s-r%d" % (job[:MOST_OF_FIRST], number)

@@ -36,6 +36,7 @@ from mxcluster.model.shapes import (
     whole,
     words,
 )
+from mxcluster.model.ticket import Ticket
 
 R = TypeVar("R", bound="Request")
 
@@ -296,6 +297,16 @@ class Join(OfJob, kind="join"):
     """Find the agent that an engine has started."""
 
     ANSWER = answers.AgentStarted
+
+
+class Queue(OfJob, kind="queue"):
+    """Keep the place of a waiting job in the queue of the node, and read the facts for its wait."""
+
+    ANSWER = answers.Queued
+    ticket: Optional[Ticket] = field(optional(record(Ticket)), default=None)
+    """The ticket to write or renew, None for a job that does not queue yet."""
+    after: str = field(or_empty(names.job_id), default="")
+    """A job whose state the node tells, "" for none."""
 
 
 class Wait(OfJob, kind="wait"):

@@ -31,6 +31,10 @@ def test_defaults_have_their_types():
     "name, given, value",
     [
         ("batch_size", 64, 64),
+        ("wait_for_room", "2h", 7200.0),
+        ("wait_for_room", "1h30m", 5400.0),
+        ("wait_for_room", 90, 90.0),
+        ("after", "20261127-job", "20261127-job"),
         ("lr", "1e-3", 0.001),
         ("lr", 1, 1.0),
         ("savemodel", "true", True),
@@ -58,6 +62,13 @@ def test_a_value_is_cast_to_its_type(name, given, value):
     "name, given, words",
     [
         ("batch_size", "5.5", "from 1 to"),
+        ("wait_for_room", "soon", "such as 90s, 30m, 8h"),
+        ("wait_for_room", "-5", "such as 90s, 30m, 8h"),
+        ("wait_for_room", "999999d", "from 1 to 10000000 seconds"),
+        ("wait_for_room", "0.5", "from 1 to 10000000 seconds"),
+        ("after", "../other", "the id of a job"),
+        ("after", "a b", "the id of a job"),
+        ("elastic", "perhaps", "true or false"),
         ("batch_size", "0", "from 1 to"),
         ("num_examples", "-1", "0: all"),
         ("lr", "nan", "above 0"),
@@ -173,6 +184,22 @@ def test_script_args_keep_their_quoting(arguments):
         (
             {"model_load_epoch": "20", "model_load_job": "job-1"},
             ["model_load_epoch=20", "num_epochs=20", "raise"],
+        ),
+        ({"elastic": True}, ["elastic=true needs max_restarts: add -e max_restarts=3"]),
+        (
+            {"after": "mine", "job_id": "mine"},
+            ["after=mine is the job_id of this job: name the job before it"],
+        ),
+        (
+            {"wait_for_room": "2h", "after": "a", "launcher": "slurm", "max_restarts": 1},
+            [
+                "wait_for_room=7200 is refused with launcher=slurm",
+                "after=a is refused with launcher=slurm",
+            ],
+        ),
+        (
+            {"elastic": True, "max_restarts": 1, "savemodel": True, "hosts_file": "/h"},
+            ["elastic=true is refused with hosts_file"],
         ),
         ({"max_restarts": "1"}, ["max_restarts=1 needs savemodel=true", "add -e savemodel=true"]),
         (

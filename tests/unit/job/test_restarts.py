@@ -127,12 +127,25 @@ def test_a_restart_leaves_out_a_lost_node():
         "resume": "mine",
         "model_load_epoch": 0,
         "model_load_job": "",
+        "after": "",
     }
     assert (
         decision["text"]
         == "RESTART   job mine-r1, 1 of 2, without node2, node7, from epoch 5, in 10 s"
     )
     assert decision["delay"] == 10
+
+
+def test_an_elastic_restart_leaves_the_lost_node_to_its_next_attempt():
+    """The attempt itself asks all nodes, so it takes a node that has returned."""
+    lost = failed(None, "x", host="node2", nodes={"node2": "missing"})
+    decision = decide(lost, without=["node7"], elastic=True)
+    assert decision["extra"]["without"] == ["node7"]
+    assert decision["text"] == (
+        "RESTART   job mine-r1, 1 of 2, without node7, with the nodes that answer, from epoch 5, "
+        "in 10 s"
+    )
+    assert "with the nodes that answer" not in decide(lost)["text"]
 
 
 def test_a_restart_leaves_out_a_node_that_was_lost_after_its_last_status():

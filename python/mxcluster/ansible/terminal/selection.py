@@ -11,9 +11,10 @@ from mxcluster.ansible.edge import AggregateStats, CliArguments
 ASKING = ("check", "diff", "step", "listtasks", "listtags", "listhosts", "syntax")
 
 DEBUG = ("debug", "ansible.builtin.debug", "ansible.legacy.debug")
-# These plugins show the output of a child, or ask the user, so they have no live line.
+# These plugins show the output of a child or lines of their own, or ask the user, so they have no
+# live line.
 PAUSE = ("pause", "ansible.builtin.pause", "ansible.legacy.pause")
-TALKING = ("mxcluster_restart", "mxcluster_sweep", "mxcluster_plan", *PAUSE)
+TALKING = ("mxcluster_restart", "mxcluster_sweep", "mxcluster_plan", "mxcluster_queue", *PAUSE)
 
 
 def is_talking(task: Task) -> bool:

@@ -128,7 +128,7 @@ def plan_job(
         held=held,
         checkpoint=checkpoint.manifest if checkpoint else None,
     )
-    if options.without:
+    if options.without or inventory.lost:
         inputs, fewer = without(inputs)
         notes = notes + fewer
     if LAUNCHERS[options.launcher].is_batch:
@@ -273,20 +273,25 @@ def plan_cluster(
 
 
 def without(inputs: Inputs) -> Tuple[Inputs, List[str]]:
-    """Return (inputs, notes) of a job without the hosts of the option `without`.
+    """Return (inputs, notes) of a job without the hosts of the option `without`, and lost hosts.
 
     If too few workers or servers are left, the options have a lower num_workers or num_servers. The
     notes are lines for the user. Raises BadInput if a host is unknown, or if a group of the
     inventory would be empty.
     """
     options, inventory = inputs.options, inputs.inventory
-    named, groups, known = options.without, inventory.groups, site.hosts_of(inventory)
+    groups, known = inventory.groups, site.hosts_of(inventory)
     refuse(
         "without=%s: the inventory has no such host%s: name one of %s"
         % (host, did_you_mean(host, known), ", ".join(known))
-        for host in named
+        for host in options.without
         if host not in known
     )
+    lost = [host for host in inventory.lost if host not in options.without]
+    named = [*options.without, *lost]
+    reason = "without=%s" % ",".join(options.without) if options.without else ""
+    reason += " and " if reason and lost else ""
+    reason += "the lack of an answer of %s" % ", ".join(lost) if lost else ""
     left = {group: [host for host in hosts if host not in named] for group, hosts in groups.items()}
     roles = (
         ["scheduler", "servers", "workers"]
@@ -294,13 +299,14 @@ def without(inputs: Inputs) -> Tuple[Inputs, List[str]]:
         else ["workers"]
     )
     refuse(
-        "without=%s leaves no host in the group %s, which has %s: put another host into that group "
+        "%s leaves no host in the group %s, which has %s: put another host into that group "
         "(run provision.yml for a new host), or give another inventory with -i"
-        % (",".join(named), group, ", ".join(groups[group]))
+        % (reason, group, ", ".join(groups[group]))
         for group in roles
         if groups.get(group) and not left[group]
     )
-    notes = ["without %s" % ", ".join(named)]
+    notes = ["without %s" % ", ".join(options.without)] if options.without else []
+    notes += ["without %s: no answer" % ", ".join(lost)] if lost else []
     for role in roles[-2:] if len(roles) > 1 else []:
         if role == "workers" and options.hosts_file:
             continue

@@ -289,8 +289,8 @@ def three(plan, tmp_path):
         hosts=dict(INVENTORY.hosts, c={"node_address": "127.0.0.13", "workers_per_host": 2}),
     )
 
-    def run(**options):
-        return inputs.plan_job(options, inventory, folders_in(tmp_path))
+    def run(lost=(), **options):
+        return inputs.plan_job(options, inventory.replaced(lost=lost), folders_in(tmp_path))
 
     return run
 
@@ -302,6 +302,21 @@ def test_a_host_in_without_needs_no_record(three, without):
     assert (planned.plan.workers, planned.plan.servers) == (2, 1)
     assert "without c" in planned.table and "num_workers=4 is too high" in planned.table
     assert planned.plan.options.without == ["c"]
+
+
+def test_a_lost_host_of_an_elastic_job_is_left_out_of_this_plan_only(three):
+    planned = three(["c"], kv="dist_gsync", num_workers=4)
+    assert list(planned.plan.nodes) == ["a", "b"] and planned.plan.options.without == []
+    assert "without c: no answer" in planned.table and "num_workers=4 is too high" in planned.table
+    both = three(["c", "b"], kv="dist_gsync", without="c")
+    assert list(both.plan.nodes) == ["a"] and both.plan.options.without == ["c"]
+    assert "without c\n" in both.table and "without b: no answer" in both.table
+    with pytest.raises(
+        BadInput, match="the lack of an answer of a leaves no host in the group sch"
+    ):
+        three(["a"], kv="dist_sync")
+    with pytest.raises(BadInput, match="without=b,c and the lack of an answer of a leaves no host"):
+        three(["a"], kv="local", without="b,c")
 
 
 @pytest.mark.parametrize(
