@@ -22,8 +22,19 @@ KNOWN = drift.State(digests={"a": "d", "b": "d"}, seen=SEEN, layout=LAYOUT)
 
 
 def test_an_unchanged_node_has_no_drift():
-    assert drift.why_before_asking(KNOWN, {"a": "d", "b": "d"}) is None
+    assert drift.why_before_asking(KNOWN, {"a": "d", "b": "d"}, {}) is None
+    assert drift.why_before_asking(KNOWN, {"a": "d"}, {"b": "d"}) is None
+    assert drift.why_cluster(KNOWN, {"b": "d"}) is None
     assert drift.why(KNOWN, SEEN, RECORD, FACTS) is None
+
+
+def test_an_input_of_the_cluster_alone_changes_only_the_files_of_the_cluster():
+    assert drift.why_before_asking(KNOWN, {"a": "d"}, {"b": "e", "c": "f"}) is None
+    assert drift.why_cluster(KNOWN, {"b": "e", "c": "f"}) == (
+        "b, c changed since the last provisioning"
+    )
+    why = "the node's settings have changed since the last provisioning: a"
+    assert drift.why_before_asking(KNOWN, {"a": "e"}, {"b": "e"}) == why
 
 
 def test_sources_records_and_variables_change_the_digest(tmp_path):

@@ -44,7 +44,8 @@ FACTS = {
 }
 SOMETIMES = ("lacking", "public_key")
 OF_DRIFT = {"command": "remember", "records_dir": "/state/nodes", "python": "/env/bin/python"}
-OF_DRIFT.update(common={"sources": "", "variables": [], "digests": {}}, wanted={}, layout={})
+OF_DRIFT.update(common={"sources": "", "variables": [], "digests": {}, "cluster": {}})
+OF_DRIFT.update(wanted={}, layout={})
 OF_DRIFT.update(controller_files=[], files=[], roots=[], user="", user_files=[])
 
 
