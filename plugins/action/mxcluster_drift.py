@@ -44,6 +44,19 @@ class Shared(Record, strict=True):
 class Arguments(Record, strict=True, kind_key="command"):
     """The arguments of each command."""
 
+
+class Forget(Arguments, kind="forget"):
+    """Remove the state of the node after a reset, except for files that stay."""
+
+    path: str = field(arguments.path)
+    """The file on the controller that records the state."""
+    kept: Sequence[str] = field(arguments.texts)
+    """The paths on the node that stay."""
+
+
+class Inputs(Arguments):
+    """The arguments of each command that reads the inputs of the provisioning."""
+
     wanted: Mapping[str, str] = field(table(arguments.text, drift.of_value))
     """{words for a message: digest} of all inputs, besides variables of roles, that determine the
     state of the node; for the command common, the inputs of every node's cluster files and SSH
@@ -52,7 +65,7 @@ class Arguments(Record, strict=True, kind_key="command"):
     """The folder of the node records."""
 
 
-class Common(Arguments, kind="common"):
+class Common(Inputs, kind="common"):
     """Compute the inputs that all nodes share."""
 
     nodes: Sequence[str] = field(arguments.texts)
@@ -62,7 +75,7 @@ class Common(Arguments, kind="common"):
     """The earlier result `sources` of this run, if any."""
 
 
-class Remember(Arguments, kind="remember"):
+class Remember(Inputs, kind="remember"):
     """Record the state of the node."""
 
     path: str = field(arguments.path)
@@ -119,6 +132,9 @@ class ActionModule(NodeTask):
             given = arguments.decode(Arguments, "mxcluster_drift", self._task.args)
         except BadInput as refusal:
             return dict(result, failed=True, msg=str(refusal))
+        if isinstance(given, Forget):
+            changed = drift.forget(given.path, given.kept, bool(self._task.check_mode))
+            return dict(result, changed=changed)
         if isinstance(given, Common):
             return dict(result, changed=False, common=self._common(given).encode())
         host, path, common = task_vars["inventory_hostname"], given.path, given.common

@@ -33,6 +33,7 @@ class PlaybookKnobs(Record):
 SHORT: Dict[str, Tuple[str, ...]] = {
     "train_job": job_knobs.NAMES,
     "jobs": ("job", "all", "lines", "json", "find"),
+    "reset": ("also",),
     "sweep": tuple(name for section in sweep_knobs.SECTIONS for name in section.FIELDS),
 }
 _CLASSES = sweep_knobs.SECTIONS + job_knobs.SECTIONS + (PlaybookKnobs,)
@@ -46,6 +47,7 @@ PLAYBOOKS.update(
         "status.yml": ("json",),
         "logs.yml": ("job", "lines"),
         "stop.yml": ("job", "all"),
+        "reset.yml": ("also",),
         "runs.yml": ("find", "lines", "runs_dir", "job", "tag", "note"),
     }
 )

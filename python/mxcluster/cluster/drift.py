@@ -168,3 +168,22 @@ def remember(path: str, state: State) -> None:
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     replace(path, json.dumps(state.encode(), indent=1, sort_keys=True), 0o600)
+
+
+def forget(path: str, kept: Sequence[str], check: bool) -> bool:
+    """Remove the state of a node from the file `path` after a reset. Return True on a change.
+
+    The state of the files `kept`, which stay on the node, stays too. So a second reset still finds
+    that a person has changed them.
+
+    Args: `check` True to write nothing.
+    """
+    before = remembered(path)
+    after = State(seen={name: look for name, look in before.seen.items() if name in kept})
+    changed = os.path.exists(path) and after != before
+    if changed and not check:
+        if after.seen:
+            remember(path, after)
+        else:
+            os.unlink(path)
+    return changed

@@ -99,6 +99,19 @@ def test_bytecode_of_another_process_is_no_change_of_the_sources(tmp_path):
     assert drift.of_sources(str(tmp_path)) != before
 
 
+def test_a_reset_forgets_all_but_the_files_that_stay(tmp_path):
+    path = str(tmp_path / "drift" / "node1.json")
+    assert not drift.forget(path, [], check=False)
+    drift.remember(path, KNOWN)
+    assert drift.forget(path, ["/etc/mxcluster/hosts", "/x"], check=True)
+    assert drift.remembered(path) == KNOWN
+    assert drift.forget(path, ["/etc/mxcluster/hosts", "/x"], check=False)
+    kept = {"/etc/mxcluster/hosts": SEEN["/etc/mxcluster/hosts"]}
+    assert drift.remembered(path) == drift.State(seen=kept)
+    assert not drift.forget(path, ["/etc/mxcluster/hosts"], check=False)
+    assert drift.forget(path, [], check=False) and not os.path.exists(path)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("version", ["2.7", "3.6"])
 def test_a_node_reports_each_change(tmp_path, version):
