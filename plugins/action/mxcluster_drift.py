@@ -1,7 +1,8 @@
 """Compare the present state of a node with the state recorded on the controller.
 
 This action plugin runs on the controller. The module mxcluster_drift runs on the node. The result
-of the command look has `why`, the reason to provision the node again, or None.
+of the command look has `why`, the reason to provision the node again, or None. If only other nodes
+have changed, `why_files` is the reason to write the cluster files and SSH files of the node again.
 """
 
 import os
@@ -34,6 +35,8 @@ class Shared(Record, strict=True):
     """A digest of mxcluster's files."""
     digests: Mapping[str, str] = field(table(arguments.text, arguments.text))
     """{words for a message: digest of an input}."""
+    cluster: Mapping[str, str] = field(table(arguments.text, arguments.text))
+    """The same for the inputs that only the cluster files and SSH files contain."""
     variables: Sequence[str] = field(arguments.texts)
     """The names of the variables that affect provisioning."""
 
@@ -41,14 +44,28 @@ class Shared(Record, strict=True):
 class Arguments(Record, strict=True, kind_key="command"):
     """The arguments of each command."""
 
+
+class Forget(Arguments, kind="forget"):
+    """Remove the state of the node after a reset, except for files that stay."""
+
+    path: str = field(arguments.path)
+    """The file on the controller that records the state."""
+    kept: Sequence[str] = field(arguments.texts)
+    """The paths on the node that stay."""
+
+
+class Inputs(Arguments):
+    """The arguments of each command that reads the inputs of the provisioning."""
+
     wanted: Mapping[str, str] = field(table(arguments.text, drift.of_value))
     """{words for a message: digest} of all inputs, besides variables of roles, that determine the
-    state of the node; for the command common, the inputs of every node."""
+    state of the node; for the command common, the inputs of every node's cluster files and SSH
+    files."""
     records_dir: str = field(arguments.path)
     """The folder of the node records."""
 
 
-class Common(Arguments, kind="common"):
+class Common(Inputs, kind="common"):
     """Compute the inputs that all nodes share."""
 
     nodes: Sequence[str] = field(arguments.texts)
@@ -58,7 +75,7 @@ class Common(Arguments, kind="common"):
     """The earlier result `sources` of this run, if any."""
 
 
-class Remember(Arguments, kind="remember"):
+class Remember(Inputs, kind="remember"):
     """Record the state of the node."""
 
     path: str = field(arguments.path)
@@ -115,6 +132,9 @@ class ActionModule(NodeTask):
             given = arguments.decode(Arguments, "mxcluster_drift", self._task.args)
         except BadInput as refusal:
             return dict(result, failed=True, msg=str(refusal))
+        if isinstance(given, Forget):
+            changed = drift.forget(given.path, given.kept, bool(self._task.check_mode))
+            return dict(result, changed=changed)
         if isinstance(given, Common):
             return dict(result, changed=False, common=self._common(given).encode())
         host, path, common = task_vars["inventory_hostname"], given.path, given.common
@@ -131,7 +151,8 @@ class ActionModule(NodeTask):
                 return dict(result, changed=False)
             found = self._look(given, task_vars)
             if not found.get("failed"):
-                state = drift.State(digests=digests, seen=found["seen"], layout=given.layout)
+                inputs = {**digests, **common.cluster}
+                state = drift.State(digests=inputs, seen=found["seen"], layout=given.layout)
                 drift.remember(path, state)
             return dict(result, **found)
         known = drift.remembered(path)
@@ -147,7 +168,8 @@ class ActionModule(NodeTask):
             # The state has no digests until provisioning succeeds. It keeps the old layout,
             # because jobs with this layout may still start.
             drift.remember(path, drift.State(layout=known.layout))
-        return dict(result, changed=False, why=wrap_var(why))
+        files = None if why else drift.why_cluster(known, common.cluster)
+        return dict(result, changed=False, why=wrap_var(why), why_files=files)
 
     @staticmethod
     def _common(given: Common) -> Shared:
@@ -159,11 +181,8 @@ class ActionModule(NodeTask):
         records = [os.path.join(given.records_dir, node + ".json") for node in given.nodes]
         return Shared(
             sources=sources,
-            digests={
-                **given.wanted,
-                "the node records": drift.of_files(records),
-                "the files of mxcluster": drift.of_value(sources),
-            },
+            digests={"the files of mxcluster": drift.of_value(sources)},
+            cluster={**given.wanted, "the node records": drift.of_files(records)},
             variables=[
                 name for name in role_specs.documented(PROJECT) if not name.startswith(OTHERS)
             ],
@@ -200,7 +219,7 @@ class ActionModule(NodeTask):
         Args: `given` the arguments of the task; `known` the recorded state; `digests` of the
         present inputs.
         """
-        why = drift.why_before_asking(known, digests)
+        why = drift.why_before_asking(known, digests, given.common.cluster)
         if why:
             return why
         found = self._look(given, task_vars)

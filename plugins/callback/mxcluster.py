@@ -65,7 +65,9 @@ PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__fil
 NAMED = 8  # maximum number of hosts in a line
 NOTHING = 1  # the exit status if no task has run
 # These plugins run on the controller. Only their results may contain a verdict.
-JUDGES = tuple("mxcluster_" + name for name in ("report", "restart", "jobs", "verify", "sweep"))
+JUDGES = tuple(
+    "mxcluster_" + name for name in ("report", "restart", "jobs", "verify", "sweep", "reset")
+)
 
 
 class CallbackModule(Default):

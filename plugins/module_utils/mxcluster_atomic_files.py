@@ -66,6 +66,21 @@ def digest(path):
         return source.tell(), hexadecimal
 
 
+def look_of(path):
+    """Return the attributes of the file at `path` that reveal a change of the file (list).
+
+    The attributes are the mode and owner of a folder, the target of a link, and the mode, owner,
+    size and times of any other file.
+    """
+    found = os.lstat(path)
+    owner = [oct(found.st_mode), found.st_uid, found.st_gid]
+    if stat.S_ISLNK(found.st_mode):
+        return [os.readlink(path)]
+    if stat.S_ISDIR(found.st_mode):
+        return owner
+    return owner + [found.st_size, "%.6f" % found.st_mtime, "%.6f" % found.st_ctime]
+
+
 def sha256(source):
     """Return the SHA-256, in hexadecimal, of the rest of the open file `source`."""
     seen = hashlib.sha256()

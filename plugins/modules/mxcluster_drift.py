@@ -14,28 +14,13 @@ __metaclass__ = type
 import glob
 import os
 import pwd
-import stat
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.mxcluster_atomic_files import look_of
 from ansible.module_utils.mxcluster_folder import changed_by_others
 from ansible.module_utils.mxcluster_user import ask_as, other
 
 BELOW = "/**"
-
-
-def look_of(path):
-    """Return the attributes of the file at `path` that reveal a change of the file (list).
-
-    The attributes are the mode and owner of a folder, the target of a link, and the mode, owner,
-    size and times of any other file.
-    """
-    found = os.lstat(path)
-    owner = [oct(found.st_mode), found.st_uid, found.st_gid]
-    if stat.S_ISLNK(found.st_mode):
-        return [os.readlink(path)]
-    if stat.S_ISDIR(found.st_mode):
-        return owner
-    return owner + [found.st_size, "%.6f" % found.st_mtime, "%.6f" % found.st_ctime]
 
 
 def paths_of(pattern):

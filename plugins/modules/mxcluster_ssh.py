@@ -25,6 +25,7 @@ import tempfile
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.common.text.converters import to_bytes
 from ansible.module_utils.mxcluster_atomic_files import read, shown, text_of, write
+from ansible.module_utils.mxcluster_blocks import without_block
 from ansible.module_utils.mxcluster_user import act_as
 
 MOVE_AWAY = (
@@ -89,14 +90,7 @@ def rebuilt(content, block, marker, place):
     Args: `block` and `marker` as in the option `blocks`, in bytes.
     """
     begin, end = marker.replace(b"{mark}", b"BEGIN"), marker.replace(b"{mark}", b"END")
-    kept, start, at = [], None, None
-    for line in content.splitlines(True):
-        kept.append(line)
-        if line.rstrip(b"\r\n") == begin:
-            start = len(kept) - 1
-        elif line.rstrip(b"\r\n") == end and start is not None:
-            del kept[start:]
-            at, start = start if at is None else at, None
+    kept, at = without_block(content, marker)
     if at is None:
         at = 0 if place == "BOF" else len(kept)
     before = b"".join(kept[:at])

@@ -32,7 +32,19 @@ class PlaybookKnobs(Record):
 # jobs_lines.
 SHORT: Dict[str, Tuple[str, ...]] = {
     "train_job": job_knobs.NAMES,
-    "jobs": ("job", "all", "save", "save_timeout", "lines", "follow", "only", "json", "find", "older_than"),
+    "jobs": (
+        "job",
+        "all",
+        "save",
+        "save_timeout",
+        "lines",
+        "follow",
+        "only",
+        "json",
+        "find",
+        "older_than",
+    ),
+    "reset": ("also",),
     "sweep": tuple(name for section in sweep_knobs.SECTIONS for name in section.FIELDS),
 }
 _CLASSES = sweep_knobs.SECTIONS + job_knobs.SECTIONS + (PlaybookKnobs,)
@@ -48,6 +60,7 @@ PLAYBOOKS.update(
         "stacks.yml": ("job", "only"),
         "stop.yml": ("job", "all", "save", "save_timeout"),
         "clean.yml": ("older_than", "runs_dir"),
+        "reset.yml": ("also",),
         "runs.yml": ("find", "lines", "runs_dir", "job", "tag", "note"),
     }
 )

@@ -7,7 +7,7 @@ files. A node needs no provisioning while the digest, the files and the node's f
 import hashlib
 import json
 import os
-from typing import Dict, Mapping, Optional, Sequence, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxcluster.cluster.driver import Jobs
 from mxcluster.errors import some
@@ -71,21 +71,36 @@ def remembered(path: str) -> State:
     return read_intact(path, State.decode) or State()
 
 
-def why_before_asking(known: State, digests: Mapping[str, str]) -> Optional[str]:
-    """Return the reason to provision a node, or None if the digests of its inputs are unchanged.
+def why_before_asking(
+    known: State, digests: Mapping[str, str], cluster: Mapping[str, str]
+) -> Optional[str]:
+    """Return the reason to provision a node, or None if its own inputs are unchanged.
 
     The function needs no connection to the node.
 
-    Args: `known` the state of the last provisioning; `digests` {input: its present digest}.
+    Args: `known` the state of the last provisioning; `digests` {input of the node: its present
+    digest}; `cluster` the same for inputs that only the cluster files and SSH files contain.
     """
-    before = known.digests
-    if not before:
+    if not known.digests:
         return "provision.yml has never completed for this node on this controller"
-    changed = [
-        name for name in sorted(set(before) | set(digests)) if before.get(name) != digests.get(name)
-    ]
+    before = {name: value for name, value in known.digests.items() if name not in cluster}
+    changed = _differing(before, digests)
     why = "the node's settings have changed since the last provisioning: " + some(changed)
     return why if changed else None
+
+
+def why_cluster(known: State, cluster: Mapping[str, str]) -> Optional[str]:
+    """Return the reason to write the cluster files and SSH files of a node again, else None.
+
+    Args: as for `why_before_asking`.
+    """
+    before = {name: known.digests[name] for name in cluster if name in known.digests}
+    changed = _differing(before, cluster)
+    return "%s changed since the last provisioning" % some(changed) if changed else None
+
+
+def _differing(before: Mapping[str, str], now: Mapping[str, str]) -> List[str]:
+    return [name for name in sorted(set(before) | set(now)) if before.get(name) != now.get(name)]
 
 
 def why(
@@ -153,3 +168,22 @@ def remember(path: str, state: State) -> None:
     """
     os.makedirs(os.path.dirname(path), exist_ok=True)
     replace(path, json.dumps(state.encode(), indent=1, sort_keys=True), 0o600)
+
+
+def forget(path: str, kept: Sequence[str], check: bool) -> bool:
+    """Remove the state of a node from the file `path` after a reset. Return True on a change.
+
+    The state of the files `kept`, which stay on the node, stays too. So a second reset still finds
+    that a person has changed them.
+
+    Args: `check` True to write nothing.
+    """
+    before = remembered(path)
+    after = State(seen={name: look for name, look in before.seen.items() if name in kept})
+    changed = os.path.exists(path) and after != before
+    if changed and not check:
+        if after.seen:
+            remember(path, after)
+        else:
+            os.unlink(path)
+    return changed

@@ -68,6 +68,14 @@ def _file_state(value: object) -> str:
 file_states = table(names.file_name, _file_state, 100000)
 
 
+class AbsentAnswer(Answer):
+    """The files of a role that a reset has removed, or has left."""
+
+    removed: Sequence[str] = field(each(words, 100000))
+    kept: Mapping[str, str] = field(table(words, words, 100000))
+    """{path: the reason why it stays}."""
+
+
 class DriftAnswer(Answer):
     """The state of the files that provisioning made, to be compared with the last state."""
 
@@ -131,6 +139,7 @@ class SshAnswer(Answer):
 
 
 ANSWERS: Dict[str, Type[Answer]] = {
+    "mxcluster_absent": AbsentAnswer,
     "mxcluster_drift": DriftAnswer,
     "mxcluster_env": EnvironmentAnswer,
     "mxcluster_file": FileAnswer,

@@ -22,8 +22,19 @@ KNOWN = drift.State(digests={"a": "d", "b": "d"}, seen=SEEN, layout=LAYOUT)
 
 
 def test_an_unchanged_node_has_no_drift():
-    assert drift.why_before_asking(KNOWN, {"a": "d", "b": "d"}) is None
+    assert drift.why_before_asking(KNOWN, {"a": "d", "b": "d"}, {}) is None
+    assert drift.why_before_asking(KNOWN, {"a": "d"}, {"b": "d"}) is None
+    assert drift.why_cluster(KNOWN, {"b": "d"}) is None
     assert drift.why(KNOWN, SEEN, RECORD, FACTS) is None
+
+
+def test_an_input_of_the_cluster_alone_changes_only_the_files_of_the_cluster():
+    assert drift.why_before_asking(KNOWN, {"a": "d"}, {"b": "e", "c": "f"}) is None
+    assert drift.why_cluster(KNOWN, {"b": "e", "c": "f"}) == (
+        "b, c changed since the last provisioning"
+    )
+    why = "the node's settings have changed since the last provisioning: a"
+    assert drift.why_before_asking(KNOWN, {"a": "e"}, {"b": "e"}) == why
 
 
 def test_sources_records_and_variables_change_the_digest(tmp_path):
@@ -86,6 +97,19 @@ def test_bytecode_of_another_process_is_no_change_of_the_sources(tmp_path):
     assert drift.of_sources(str(tmp_path)) == before
     (tmp_path / "plugins" / "two.py").write_text("")
     assert drift.of_sources(str(tmp_path)) != before
+
+
+def test_a_reset_forgets_all_but_the_files_that_stay(tmp_path):
+    path = str(tmp_path / "drift" / "node1.json")
+    assert not drift.forget(path, [], check=False)
+    drift.remember(path, KNOWN)
+    assert drift.forget(path, ["/etc/mxcluster/hosts", "/x"], check=True)
+    assert drift.remembered(path) == KNOWN
+    assert drift.forget(path, ["/etc/mxcluster/hosts", "/x"], check=False)
+    kept = {"/etc/mxcluster/hosts": SEEN["/etc/mxcluster/hosts"]}
+    assert drift.remembered(path) == drift.State(seen=kept)
+    assert not drift.forget(path, ["/etc/mxcluster/hosts"], check=False)
+    assert drift.forget(path, [], check=False) and not os.path.exists(path)
 
 
 @pytest.mark.slow

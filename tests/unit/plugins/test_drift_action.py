@@ -106,16 +106,33 @@ def test_check_mode_looks_and_stores_nothing(node):
 
 
 def test_the_common_digest_covers_records_sources_and_variables(node):
-    """The records of all nodes, the project's sources, and the names of the variables."""
+    """The records of all nodes, the project's sources, and the names of the variables.
+
+    The record of another node changes only the cluster files and SSH files of this node.
+    """
     before = node.common()
     assert node.common() == before and "mxnet_version" in before["variables"]
     assert "train_job_lr" not in before["variables"]
     (node.folder / "nodes" / "node2.json").write_text("{}")
     after = node.common()
-    assert after["digests"] != before["digests"] and after["sources"] == before["sources"]
-    assert node.act()["why"].endswith(
-        "settings have changed since the last provisioning: the node records"
-    )
+    assert after["cluster"] != before["cluster"]
+    assert dict(after, cluster=None) == dict(before, cluster=None)
+    told = node.act()
+    assert told["why"] is None
+    assert told["why_files"] == "the node records changed since the last provisioning"
+    node.remember()
+    assert node.act()["why_files"] is None
+
+
+def test_a_changed_node_goes_through_all_roles_when_the_cluster_has_changed_too(node):
+    """The state keeps its digests until then only if other nodes alone have changed."""
+    (node.folder / "nodes" / "node2.json").write_text("{}")
+    node.act()
+    assert json.loads(node.path.read_text())["digests"]
+    node.seen.clear()
+    told = node.act()
+    assert "is gone" in told["why"] and told["why_files"] is None
+    assert not json.loads(node.path.read_text())["digests"]
 
 
 @pytest.mark.parametrize("state", ["running", "ended"])

@@ -31,6 +31,7 @@ MACHINE.update(kernel=KERNEL, kernels=[KERNEL], modules={KERNEL: ""}, secure_boo
 MACHINE.update(gpu_users=["python (pid 4711)"], machine_id="c" * 32, python="3.6")
 MACHINE.update(missing_libraries=["libgomp.so.1"], missing_programs=[])
 ANSWERS = {
+    "mxcluster_absent": {"removed": ["/srv/env"], "kept": {"/srv/data": "holds more"}},
     "mxcluster_drift": {"seen": {"way to /srv": "/srv"}},
     "mxcluster_env": {"python": "3.11", "built": False, "done": False},
     "mxcluster_file": {"path": "/srv/data", "lacking": ["a file"]},
@@ -44,7 +45,8 @@ FACTS = {
 }
 SOMETIMES = ("lacking", "public_key")
 OF_DRIFT = {"command": "remember", "records_dir": "/state/nodes", "python": "/env/bin/python"}
-OF_DRIFT.update(common={"sources": "", "variables": [], "digests": {}}, wanted={}, layout={})
+OF_DRIFT.update(common={"sources": "", "variables": [], "digests": {}, "cluster": {}})
+OF_DRIFT.update(wanted={}, layout={})
 OF_DRIFT.update(controller_files=[], files=[], roots=[], user="", user_files=[])
 
 
@@ -55,10 +57,14 @@ def act(name, answer, folder):
         given = dict(ENVIRONMENT, path="/srv/env")
     elif name == "mxcluster_drift":
         given = dict(OF_DRIFT, path=str(folder / "drift.json"))
+    elif name == "mxcluster_absent":
+        given = {"paths": [{"path": "/srv/env", "kind": "folder"}]}
     task = mock.Mock(async_val=0, check_mode=False, args=given)
     action = ACTIONS[name].ActionModule(task, mock.Mock(), mock.Mock(), None, None, None)
     action._execute_module = lambda module_name, module_args, task_vars: dict(answer)
-    return action.run(task_vars={"inventory_hostname": "node1", "hostvars": {"node1": {}}})
+    variables = {"inventory_hostname": "node1", "hostvars": {"node1": {}}}
+    variables.update(groups={}, ansible_play_hosts_all=["node1"])
+    return action.run(task_vars=variables)
 
 
 @pytest.mark.parametrize("name", MODULES)

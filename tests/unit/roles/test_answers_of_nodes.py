@@ -31,6 +31,7 @@ REACHING = {
     "include_role": ("name", "tasks_from"),
     "include_tasks": ("file", "_raw"),
     "include_vars": ("file", "dir", "_raw"),
+    "mxcluster_absent": ("state_dir",),
     "mxcluster_drift": ("controller_files", "path", "records_dir"),
     "mxcluster_env": ("builds", "hashes"),
     "mxcluster_file": ("src",),
@@ -86,6 +87,14 @@ ALLOWED = {
         "__container_image_seen": "The answer decides whether the block runs. The path does not "
         "depend on it."
     },
+    # The account of the training user, which a reset has removed or left.
+    **dict.fromkeys(
+        (
+            "Gather the removed and the kept files of the node",
+            "Report the removed and the kept files of all nodes",
+        ),
+        {FACTS: "The names of the variables come from the role. The report shows the answer."},
+    ),
 }
 
 

@@ -1,0 +1,143 @@
+# -*- coding: utf-8 -*-
+"""Remove files and folders, so that root removes only what no other user can exchange.
+
+A folder of another user is emptied by a child process with the rights of that user. Root itself
+removes only entries of folders that no other user can change, so no path can lead elsewhere.
+"""
+
+from __future__ import absolute_import, division, print_function
+
+__metaclass__ = type
+
+import errno
+import os
+import pwd
+import stat
+
+from ansible.module_utils.mxcluster_atomic_files import NOT_THERE
+from ansible.module_utils.mxcluster_folder import changed_by_others
+from ansible.module_utils.mxcluster_user import ask_as
+
+LIMIT = 3600.0  # seconds for the removal of one user's files
+# File systems of a server. Other nodes may use the same folder.
+NETWORK = frozenset("9p afs beegfs ceph cifs gfs2 gpfs lustre nfs nfs4 ocfs2 orangefs smb3".split())
+NETWORK_FUSE = ("fuse.ceph", "fuse.glusterfs", "fuse.juicefs", "fuse.sshfs", "fuse.s3fs")
+
+
+class Kept(Exception):
+    """The reason why a file or folder stays, as text."""
+
+
+def status(path):
+    """Return the result of lstat, or None without a file at `path`."""
+    try:
+        return os.lstat(path)
+    except OSError as error:
+        if error.errno in NOT_THERE:
+            return None
+        raise
+
+
+def check_way(path):
+    """Raise Kept if this process is root and another user can exchange `path`."""
+    unsafe = changed_by_others(os.path.dirname(path)) if os.geteuid() == 0 else None
+    if unsafe:
+        raise Kept(
+            "other users can change %s, so root removes nothing there: remove this path by hand"
+            % unsafe
+        )
+
+
+def remove(module, path):
+    """Remove the file, link or folder `path`, with the content of the folder.
+
+    Another process may remove the same files at the same time. Raises Kept or OSError at the first
+    file that must stay.
+    """
+    try:
+        found = status(path)
+        if found is None:
+            return
+        if not stat.S_ISDIR(found.st_mode):
+            os.unlink(path)
+            return
+        if found.st_dev != os.stat(os.path.dirname(path)).st_dev:
+            raise Kept("a file system is mounted on %s: unmount it, or remove the files" % path)
+        if os.geteuid() == 0 and found.st_uid != 0:
+            empty_as_owner(module, path, found)
+        else:
+            empty(module, path, found)
+        os.rmdir(path)
+    except OSError as error:
+        if error.errno not in NOT_THERE:
+            raise
+
+
+def empty(module, path, found):
+    """Remove all entries of the folder `path` with the rights of this process.
+
+    Args: `found` the result of lstat.
+    """
+    mode = stat.S_IMODE(found.st_mode)
+    safe = (mode | 0o700) & ~0o022  # from here on, only the owner adds entries
+    if safe != mode and found.st_uid == os.geteuid():
+        os.chmod(path, safe)
+    for name in os.listdir(path):
+        remove(module, os.path.join(path, name))
+
+
+def empty_as_owner(module, path, found):
+    """Remove all entries of the folder `path` with the rights of its owner, in a child process.
+
+    Args: `found` the result of lstat.
+    """
+
+    def work():
+        try:
+            empty(module, path, found)
+        except (Kept, OSError) as error:
+            return reason(error)
+        return None
+
+    uid, gid = found.st_uid, found.st_gid
+    try:
+        owner = pwd.getpwuid(uid)
+    except KeyError:  # the account is gone
+        owner = pwd.struct_passwd((str(uid), "x", uid, gid, "", "/", ""))
+    problem = ask_as(module, owner, work, LIMIT)
+    if problem:
+        raise Kept(problem)
+
+
+def remove_empty(path):
+    """Remove the folder `path` if it has no entry. Raises Kept with the entries, or OSError."""
+    try:
+        entries = sorted(os.listdir(path))
+        if entries:
+            more = ", ..." if len(entries) > 5 else ""
+            raise Kept("holds " + ", ".join(entries[:5]) + more)
+        os.rmdir(path)
+    except OSError as error:
+        if error.errno not in NOT_THERE:
+            raise
+
+
+def reason(error):
+    """Return the text of Kept or of an OSError."""
+    if isinstance(error, Kept):
+        return str(error)
+    if error.errno == errno.EBUSY:
+        return "a file system is mounted on %s" % error.filename
+    return "cannot remove %s: %s" % (error.filename, error.strerror)
+
+
+def network_of(path, mounts="/proc/mounts"):
+    """Return the type of the network file system that holds `path`, or "" for a local one."""
+    here, longest, kind = os.path.realpath(path), -1, ""
+    with open(mounts) as source:
+        for line in source:
+            place, found = line.split(" ")[1:3]
+            place = place.replace("\\040", " ")
+            if (here + "/").startswith(place.rstrip("/") + "/") and len(place) >= longest:
+                longest, kind = len(place), found
+    return kind if kind in NETWORK or kind.startswith(NETWORK_FUSE) else ""
