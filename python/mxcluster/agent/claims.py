@@ -71,7 +71,7 @@ def state_of(root: str, job: str) -> str:
     known = [name for name in names(root) if name == job or attempt(name)[0] == job[:MOST_OF_FIRST]]
     for folder in (JobFolder(os.path.join(root, name)) for name in known):
         with contextlib.suppress(OSError):  # the folder was removed
-            if _owned(folder):
+            if is_owned(folder):
                 return "runs"
     return "ended" if known else "unknown"
 

@@ -23,8 +23,15 @@ from mxcluster.model.sweep import Knobs
 KNOBS = "knobs.yml"
 GIT_SECONDS = 10.0  # timeout of each command of git
 # Knobs with paths of the controller, which later runs may read from another folder.
-PATHS = ("script", "script_root", "requirements", "hosts_file", "groups_file")
-PATHS += ("data_sharding_file", "data_src")
+PATHS = (
+    "script",
+    "script_root",
+    "requirements",
+    "hosts_file",
+    "groups_file",
+    "data_sharding_file",
+    "data_src",
+)
 HIDDEN = "***"  # in place of a value of a vault
 
 

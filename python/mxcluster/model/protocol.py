@@ -36,6 +36,7 @@ from mxcluster.model.shapes import (
     whole,
     words,
 )
+from mxcluster.model.status import MOST_PROCESSES
 from mxcluster.model.ticket import Ticket
 
 R = TypeVar("R", bound="Request")
@@ -344,7 +345,7 @@ class Stop(OfJob, kind="stop"):
 class OfProcesses(OfJob):
     """A command for some processes of a job."""
 
-    only: List[str] = field(each(names.process, answers.MOST_PROCESSES), default=[])
+    only: List[str] = field(each(names.process, MOST_PROCESSES), default=[])
     """The names of the processes, [] for all."""
 
 
@@ -359,7 +360,7 @@ class Logs(OfProcesses, kind="logs"):
     """To follow the logs, the maximum duration of the wait for a new line. With 0 the answer also
     has the last line of a log without its line break."""
     offsets: Optional[Dict[str, int]] = field(
-        optional(table(names.process, whole(), answers.MOST_PROCESSES)), default=None
+        optional(table(names.process, whole(), MOST_PROCESSES)), default=None
     )
     """{name of a log: bytes that the controller has}, None before the first answer."""
 

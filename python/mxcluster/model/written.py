@@ -22,8 +22,8 @@ LEAST, MOST = 1e-6, 1000000
 MOST_TEXT = 32 << 10  # bytes; Linux gives a program at most 128 KiB for one argument or variable
 MOST_ALL_TEXTS = 256 << 10  # bytes; Linux gives a program at most 2 MiB for all its texts
 MOST_METRICS, MOST_PATTERN = 20, 300  # metrics of a script, and characters of a pattern
-UNITS = (86400, 3600, 60, 1)  # seconds of the units in DURATION
-DURATION = re.compile(r"(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?")
+UNITS = (604800, 86400, 3600, 60, 1)  # seconds of the units in DURATION
+DURATION = re.compile("".join("(?:([0-9]{1,9})%s)?" % unit for unit in "wdhms"))
 WORDS = {
     "true": True,
     "yes": True,

@@ -54,8 +54,12 @@ def machines(record: RunRecord) -> List[MachineRow]:
 
 
 def _row(host: str, node: NodeOfRun) -> MachineRow:
-    versions = (("MXNet", node.mxnet), ("numpy", node.numpy), ("Python", node.python))
-    versions += (("from", node.wheel),)
+    versions = (
+        ("MXNet", node.mxnet),
+        ("numpy", node.numpy),
+        ("Python", node.python),
+        ("from", node.wheel),
+    )
     cores = several(node.cores, "core") if node.cores else ""
     driver = "driver %s" % node.driver if node.driver else ""
     names = ["%d x %s" % (node.gpus.count(name), name) for name in sorted(set(node.gpus))]
