@@ -153,7 +153,7 @@ def packages_of(environment, packages, fetch=None):
                     found += extra_packages.kept(store, packages, build, python)
             except MxclusterError as refusal:
                 reasons.append(
-                    "%s: the bundle lacks mxnet_packages for Python %s: %s"
+                    "%s: the bundle lacks packages for Python %s: %s"
                     % (environment.name, python, str(refusal).splitlines()[0])
                 )
     for reason in reasons:

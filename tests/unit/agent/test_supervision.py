@@ -58,7 +58,7 @@ def test_a_failed_process_ends_the_others(job):
 
 
 def test_the_agent_ends_the_job_after_its_max_time(job):
-    began = job.start("sleep 300", "sleep 300", options={"lease": 0, "max_time": 1})["started"]
+    began = job.start("sleep 300", "sleep 300", options={"max_time": 1})["started"]
     status = job.end()
     assert (status["reason"], status["first_failure"]["kind"]) == ("failed", "time")
     assert ends(status) == [(-15, "agent"), (-15, "agent")]
@@ -376,8 +376,10 @@ INODES = """
 import sys
 from mxcluster.agent import supervisor
 from mxcluster.agent.folder import JobFolder
+from mxcluster.model.job_knobs import of_plan
 from mxcluster.model.plan import NodePlan
-plan = NodePlan(job="j", host="node1", kv="dist_sync", options={}, nodes={}, processes=[])
+knobs = of_plan({})
+plan = NodePlan(job="j", host="node1", kv="dist_sync", options=knobs, nodes={}, processes=[])
 one = supervisor.Supervisor(JobFolder("."), plan)
 one.folder.take_reserve()
 for number in range(99):

@@ -51,7 +51,7 @@ def test_a_record_has_the_facts_of_the_node_and_the_values_of_the_role():
     record = made()
     cuda = {"version": "9.2", "folder": "/usr/local/cuda-9.2", "sass": [], "gpus": 2}
     places = dict(PLACES, bus=2, cuda=cuda, ssh=dict(PLACES["ssh"], port=22))
-    assert record.encode() == dict(FACTS, host="b", schema=2, **places)
+    assert record.encode() == dict(FACTS, host="b", schema=2, wheel="", **places)
     assert NodeRecord.decode(record.encode()) == record
     nothing = dict(PLACES, cuda="", ssh={"public_key": "", "user": "", "port": "22"})
     in_check_mode = node_record.make("b", {}, nothing)
@@ -70,7 +70,7 @@ def test_records_of_earlier_versions_are_read(version):
     assert found.cuda.folder == "/usr/local/cuda-9.2" and found.driver.loaded == "470.82.01"
     assert found.ssh == Ssh(public_key="ssh-ed25519 AAAAC3Nz", user="mxcluster", port=22)
     of_now = json.loads((SAMPLES / "this" / "alpha.json").read_text())
-    of_now.update({} if version == "this" else {"modules": []})
+    of_now.update({"wheel": ""} if version == "this" else {"modules": [], "wheel": ""})
     assert found.encode() == of_now, "the format of the file is unchanged"
 
 

@@ -11,10 +11,10 @@ from mxcluster.model.shapes import Wrong
 SAMPLES = pathlib.Path(__file__).parent / "samples" / "plans"
 # The fields that the last version did not write into each kind of plan.
 ADDED = {
-    "training": {"batch", "mpi"},
-    "node": {"batch", "controller", "mpi", "whole"},
-    "mpi": {"batch", "launcher", "subnet"},
-    "submission": {"heartbeat", "mpi", "placement", "staleness", "timeouts"},
+    "training": {"batch", "layers", "mpi"},
+    "node": {"batch", "controller", "layers", "mpi", "whole"},
+    "mpi": {"batch", "launcher", "layers", "subnet"},
+    "submission": {"heartbeat", "layers", "mpi", "placement", "staleness", "timeouts"},
 }
 
 
@@ -36,6 +36,8 @@ def test_a_plan_of_the_last_version_loses_nothing(name):
         assert expected["nodes"]["login"].pop("interface") is None
         assert again["nodes"]["login"].pop("address") == ""
         assert again["nodes"]["login"].pop("interface") == ""
+    for node in again["nodes"].values():
+        assert node.pop("layer") == ""
     knobs = expected.pop("options")
     assert {key: again["options"][key] for key in knobs} == knobs, "a later version may add knobs"
     assert {key: again[key] for key in expected} == expected

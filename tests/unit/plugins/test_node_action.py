@@ -491,7 +491,7 @@ def test_secrets_are_in_no_command_line_and_no_answer():
 
 @pytest.mark.parametrize("command", ["start", "wait", "stop", "collect", "piece"])
 def test_check_mode_runs_no_changing_command(command):
-    answer, ran = result_of({}, command, check=True, output="/jobs/j.tar", file="model")
+    answer, ran = result_of({}, command, check=True, output="/jobs/j.tar", file="model-0001.params")
     assert ran == []
     assert answer["msg"] == "check mode: mxcluster did not run the command %s" % command
 

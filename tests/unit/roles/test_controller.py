@@ -33,9 +33,9 @@ PLAY = """
 
 
 def keys(value):
-    """Yield all keys of dicts in `value`."""
+    """Yield all keys of dicts in `value` with a value: a null states nothing."""
     if isinstance(value, dict):
-        yield from value
+        yield from (key for key, one in value.items() if one is not None)
         value = list(value.values())
     if isinstance(value, list):
         for entry in value:

@@ -49,6 +49,7 @@ def test_a_look_has_the_ports_gpus_and_files_of_a_nodes_processes(plan):
         "gpus": [],
         "jobs_dir": "/jobs/a",
         "job": "one",
+        "keep_jobs": 50,
         "all_gpus": {"record": 0, "bus": 0},
         "versions": {"fingerprints": {}},
         "files": ["/data/digits.npz"],
