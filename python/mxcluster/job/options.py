@@ -6,17 +6,7 @@ check the knob `secret_env`.
 """
 
 import json
-from typing import (
-    Callable,
-    Collection,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Tuple,
-    TypeVar,
-)
+from typing import Callable, Collection, Dict, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
 from mxcluster import batch_systems, schemes
 from mxcluster.datasets import DATASETS, training_samples

@@ -66,9 +66,7 @@ def assemble(
         files.write_json(os.path.join(run_dir, "plan.json"), plan)
     plan = files.read_plan(run_dir)
     problems = archive.unpack_all({host: archives.get(host) for host in plan.nodes}, run_dir)
-    if plan.options.savemodel or plan.options.script:
-        kept = plan.options.keep_checkpoints
-        checkpoint_arrivals.settle(os.path.join(run_dir, "checkpoints"), kept)
+    _settle_checkpoints(run_dir, plan)
     events, damaged = _merged_events(plan, run_dir)
     known = {host: (ends or {}).get(host) or NodeResult() for host in plan.nodes}
     results = {
@@ -100,6 +98,13 @@ def assemble(
     history.add(run_dir, plan, verdict, events)
     write(run_dir, cache_dir)
     return verdict
+
+
+def _settle_checkpoints(run_dir: str, plan: Plan) -> None:
+    """Keep the whole checkpoints of a job that can save some, as many as its plan says."""
+    if plan.options.savemodel or plan.options.script:
+        kept = plan.options.keep_checkpoints
+        checkpoint_arrivals.settle(os.path.join(run_dir, "checkpoints"), kept)
 
 
 def _merged_events(plan: Plan, run_dir: str) -> Tuple[List[Event], Dict[str, int]]:
