@@ -60,8 +60,8 @@ def test_old_jobs_go_and_uncollected_ones_stay(single):
 def clean_up(single, saved):
     """Check clean.yml after the jobs oldest, saved and uncollected."""
     for given, words in (
-        ((), "older_than='' is refused"),
-        (("-e", "older_than=30"), "such as -e older_than=30d"),
+        ((), "older_than='' is not a time with a unit"),
+        (("-e", "older_than=30"), "such as 30d, 12h or 2w"),
         (("-e", "older=30d"), "did you mean 'older_than'"),
     ):
         result = single.run("clean.yml", *given)
