@@ -29,6 +29,7 @@ from mxcluster.model.shapes import anything, each, optional, table, unix_time
 from mxcluster.model.verdict import MOST
 from mxcluster.model.written import duration
 
+MOST_AGE = 520 * 604800.0  # seconds, ten years
 OfHosts = Mapping[str, Optional[TaskResult]]  # of mxcluster_node, empty without a result
 
 
@@ -151,8 +152,8 @@ class Detached(Arguments, kind="detached"):
 class ChooseToClean(OfNodes, kind="choose_to_clean"):
     """Select the old jobs and runs to remove."""
 
-    older_than: str = field(arguments.text, default="")
-    """The age, such as 30d."""
+    older_than: float = field(duration(1, MOST_AGE, bare=False))
+    """The least age since the end of a job, in seconds."""
     records_dir: str = field(arguments.path)
     """A folder in the controller's state folder."""
     runs_dir: object = field(anything)
@@ -386,10 +387,9 @@ def stopped(given: Stopped, check: bool) -> Ended:
 
 def choose_to_clean(given: ChooseToClean, check: bool) -> ToClean:
     """Select the jobs and runs that ended longer ago than `given.older_than`."""
-    limit = cleaning.age(given.older_than)
     state_dir = os.path.dirname(os.path.abspath(given.records_dir))
     runs_dir = os.path.abspath(results_folder(given.runs_dir, state_dir))
-    found = cleaning.choose(given.lists, kept_runs.read(runs_dir), limit, time.time())
+    found = cleaning.choose(given.lists, kept_runs.read(runs_dir), given.older_than, time.time())
     return ToClean(parts=found.parts, runs=found.runs, kept=found.kept, runs_dir=runs_dir)
 
 

@@ -72,6 +72,23 @@ def warn(text: str) -> None:
     display.warning(printable(text))
 
 
+class Lasting:
+    """What lasts from one attempt of a task to the next.
+
+    Ansible makes a new plugin object for each attempt, in one process, for the same task object.
+    """
+
+    curves: Optional[exports.LiveCurves] = None
+    may_draw = True
+    offsets: Optional[Dict[str, int]] = None  # of the logs that the task follows
+
+    @classmethod
+    def of(cls, task: object) -> "Lasting":
+        """Return the object of `task`, which the first call makes."""
+        found: Lasting = vars(task).setdefault("mxcluster_lasting", cls())
+        return found
+
+
 class ActionModule(NodeTask):
     """The action plugin of `mxcluster_node`, which runs the command on the node.
 
@@ -88,9 +105,6 @@ class ActionModule(NodeTask):
     """
 
     _arrivals: Optional[checkpoint_arrivals.Arrivals] = None
-    _curves: Optional[exports.LiveCurves] = None
-    _may_draw = True
-    _offsets: Optional[Dict[str, int]] = None  # of the logs that this plugin follows
     _options: Options
     _host: str
     _task_vars: TaskVars
@@ -166,10 +180,11 @@ class ActionModule(NodeTask):
     def _follow_logs(self, request: Logs) -> TaskResult:
         """Run the command `logs`, and show the lines since the last call of this method."""
         processes.set_pdeathsig(os.getppid(), signal.SIGTERM)  # see `_follow`
-        result = self._command(request.replaced(offsets=self._offsets))
+        lasting = Lasting.of(self._task)
+        result = self._command(request.replaced(offsets=lasting.offsets))
         if not result.get("failed"):
             answer = LogsAnswer.decode(result)
-            self._offsets = dict(answer.offsets)
+            lasting.offsets = dict(answer.offsets)
             for line in job_messages.of_host_logs(self._host, answer.logs):
                 display.display(line)
         return result
@@ -201,18 +216,18 @@ class ActionModule(NodeTask):
 
         Only the fork of this worker's node loads the library, whatever the number of nodes.
         """
-        folder = self._options.tensorboard
-        if not folder or not self._may_draw or self._task.check_mode or not result.get("status"):
+        folder, lasting = self._options.tensorboard, Lasting.of(self._task)
+        if not folder or not lasting.may_draw or self._task.check_mode or not result.get("status"):
             return
         latest = Progress.decode(result).progress.get(DRAWN)
         if latest is None or not any((latest.batch, latest.epoch, latest.pushes, latest.metrics)):
             return
         try:
-            self._curves = self._curves or exports.LiveCurves(os.path.join(folder, DRAWN))
-            self._curves.add(latest)
+            lasting.curves = lasting.curves or exports.LiveCurves(os.path.join(folder, DRAWN))
+            lasting.curves.add(latest)
         except (ImportError, OSError) as error:
             warn("%s has no curves while the job runs: %s" % (folder, error))
-            self._may_draw = False
+            lasting.may_draw = False
 
     def _look(self, request: Look) -> TaskResult:
         """Run the command `look` on the node and return the result of the task.

@@ -73,6 +73,7 @@ def test_a_reset_cluster_has_only_what_a_person_has_changed_and_trains_again(clu
 
     hosts = cluster.state / "etc" / "hosts"
     hosts.write_text(hosts.read_text() + "# of a person\n")
+    (cluster.state / "env-packages" / "of-a-job").mkdir(parents=True)
     before = files_of(cluster)
     checked = cluster.run("reset.yml", "--check")
     assert checked.code == 0 and "to remove %s" % (cluster.state / "env") in checked.output, (
@@ -82,7 +83,7 @@ def test_a_reset_cluster_has_only_what_a_person_has_changed_and_trains_again(clu
 
     done = cluster.run("reset.yml")
     assert done.code == 0, done.output
-    parts = ("env", "lib", "data", "etc/groups", "nodes/node1.json")
+    parts = ("env", "env-packages", "lib", "data", "etc/groups", "nodes/node1.json")
     left = [part for part in parts if (cluster.state / part).exists()]
     assert left == [] and "%s: changed by hand" % hosts in done.output, (left, done.output)
     jobs = cluster.state / "jobs" / "node1"

@@ -7,12 +7,14 @@ import pathlib
 import re
 import shutil
 import signal
+import threading
 import zlib
 
 import pytest
 
-from mxcluster import checkpoints
-from tests.playbooks.conftest import NET, On
+from mxcluster import checkpoints, phases
+from mxcluster.training import pulse_file
+from tests.playbooks.conftest import NET, PATIENCE, On
 from tests.waiting import until
 
 # The script does not train and does not import MXNet, unlike servers and scheduler: several jobs
@@ -209,36 +211,56 @@ def test_another_controller_waits_for_a_job_and_writes_its_report(nodes):
     nodes.wait_for_nothing_left()
 
 
-# Each worker writes a line, and its next line when the test makes a file beside the script.
+# Each worker writes a line, and its next line when the test makes a file beside the script. But
+# worker 0 waits in the C++ code of MXNet, because the other workers make no kv-store.
 TALKS = (
     "import os, sys, time\nname = 'worker-' + os.environ['MXCLUSTER_INDEX']\n"
     "print(name, 'begins', flush=True)\n"
+    "if name == 'worker-0':\n    import mxnet as mx\n    mx.kv.create('dist_sync')\n"
     "while not os.path.exists('%s'):\n    time.sleep(0.05)\n"
     "print(name, 'goes on', flush=True)\ntime.sleep(3600)\n"
 )
 
 
 def test_logs_are_followed_and_stacks_shown_while_a_job_runs(nodes, tmp_path):
-    """A follower sees a line at once, and ends with the job. Stack traces end no process."""
+    """A follower sees a line at once, and ends with the job. Ctrl-C ends the follower alone.
+
+    Stack traces end no process, and come also from a process in MXNet's own code.
+    """
     sign = tmp_path / "sign"
     detach(nodes, "talks", kv="dist_sync", script=nodes.script(TALKS % sign), start_timeout=0)
     logs = pathlib.Path(folders(nodes, "talks")[1]) / "worker-1.log"
     until(lambda: logs.exists() and "begins" in logs.read_text())
+    pulse = pathlib.Path(folders(nodes, "talks")[0]) / "worker-0.pulse"
+    until(lambda: getattr(pulse_file.read(str(pulse)), "phase", "") == phases.CONNECTING)
     refused = nodes.run("logs.yml", "-e", "follow=true", "-e", "only=worker1")
     assert refused.code != 0 and "did you mean 'worker-1'" in refused.output, refused.output
 
     stacks = nodes.run("stacks.yml", "-e", "job=talks", "-e", "only=worker-0,worker-1")
     assert stacks.code == 0 and "STACKS    of the job talks" in stacks.output, stacks.output
-    for place in ("node1/worker-0", "node2/worker-1"):
-        trace = r"^  %s \|   File .*it\.py\", line [45] in <module>$" % place
+    for place, line in (
+        ("node1/worker-0", r"mxnet/kvstore/base\.py\", line \d+ in create"),
+        ("node1/worker-0", r"it\.py\", line 6 in <module>"),
+        ("node2/worker-1", r"it\.py\", line [78] in <module>"),
+    ):
+        trace = r"^  %s \|   File .*%s$" % (place, line)
         assert re.findall(trace, stacks.output, re.MULTILINE), stacks.output
     assert "worker-2" not in stacks.output, stacks.output
+    assert "death_watch.py" not in stacks.output, "a thread of mxcluster is shown"
 
-    follower = nodes.start("logs.yml", "-e", "follow=true", "-e", "only=worker-1")
+    follow = ("logs.yml", "-e", "follow=true", "-e", "only=worker-1", "-e", "lines=100")
+    follower = nodes.start(*follow)
     seen = [follow_to(follower, "worker-1 begins")]
     sign.write_text("")
     seen.append(follow_to(follower, "worker-1 goes on"))
     assert "  node2/worker-1 | worker-1 goes on\n" in seen[-1]
+    os.killpg(follower.pid, signal.SIGINT)
+    output = nodes.finish(follower)
+    assert follower.returncode != 0 and "ENDED" not in output, output
+    follower = nodes.start(*follow)
+    seen = [follow_to(follower, "worker-1 goes on")]
+    states = [nodes.status("talks", "node%d" % number)["state"] for number in (1, 2, 3)]
+    assert states == ["running"] * 3
     assert nodes.run("stop.yml", "-e", "job=talks").code == 0
     seen.append(nodes.finish(follower))
     output = "".join(seen)
@@ -251,11 +273,15 @@ def test_logs_are_followed_and_stacks_shown_while_a_job_runs(nodes, tmp_path):
 
 def follow_to(process, words):
     """Return the output of a running ansible-playbook up to the line with `words`."""
-    seen = b""
-    for line in iter(process.stdout.readline, b""):
-        seen += line
-        if words.encode() in line:
-            return seen.decode(errors="replace")
+    seen, limit = b"", threading.Timer(PATIENCE, os.killpg, (process.pid, signal.SIGKILL))
+    limit.start()
+    try:
+        for line in iter(process.stdout.readline, b""):
+            seen += line
+            if words.encode() in line:
+                return seen.decode(errors="replace")
+    finally:
+        limit.cancel()
     raise AssertionError("the playbook ended before %r\n%s" % (words, seen.decode()))
 
 

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from mxcluster.job import kept_runs
 from tests.playbooks.conftest import On
 
 MONTH = 40 * 86400.0  # seconds, more than the age that the tests give
@@ -54,15 +55,35 @@ def test_old_jobs_go_and_uncollected_ones_stay(single):
     assert not oldest.exists() and uncollected.exists()
     assert (single.path / "runs" / "oldest" / "report.html").exists()
 
+    lasting = start_lasting(single)
     clean_up(single, run)
+    assert lasting.exists() and single.status("lasting", "node1")["state"] == "running"
+    assert (single.path / "runs" / "lasting" / "verdict.json").exists()
+    stopped = single.run("stop.yml", "-e", "job=lasting")
+    assert stopped.code == 0, stopped.output
+    single.wait_for_nothing_left()
+
+
+def start_lasting(single):
+    """Start a detached job whose run has an old verdict, and return its folder on the node."""
+    runs = single.path / "runs"
+    options = dict(kv="dist_sync", num_epochs=100000, step_ms=50, start_timeout=0)
+    result, run = single.train(job_id="lasting", detach=True, **options)
+    assert result.code == 0, result.output
+    verdict = json.loads((runs / "oldest" / "verdict.json").read_text())
+    (run / "verdict.json").write_text(json.dumps(dict(verdict, job="lasting")))
+    (run / "nodes" / "node1").mkdir(parents=True)
+    long_ago = time.time() - MONTH
+    os.utime(str(run / "verdict.json"), (long_ago, long_ago))
+    assert kept_runs.of_job(str(runs), "lasting").is_complete
+    return single.path / ".state" / "local" / "jobs" / "node1" / "lasting"
 
 
 def clean_up(single, saved):
-    """Check clean.yml after the jobs oldest, saved and uncollected."""
+    """Check clean.yml after the jobs oldest, saved and uncollected, while the job lasting runs."""
     for given, words in (
-        ((), "older_than='' is refused"),
-        (("-e", "older_than=30"), "such as -e older_than=30d"),
-        (("-e", "older=30d"), "did you mean 'older_than'"),
+        ((), "older_than='' is not a time with a unit"),
+        (("-e", "older_than=30"), "such as 30d, 12h or 2w"),
     ):
         result = single.run("clean.yml", *given)
         assert result.code != 0 and words in result.output, result.output
@@ -75,6 +96,7 @@ def clean_up(single, saved):
     assert dry.code == 0, dry.output
     words = "CHECK     clean.yml would remove 1 job folder of 1 node, and 1 run folder"
     assert words in dry.output and "  node1: saved\n" in dry.output, dry.output
+    assert "lasting" not in dry.output, dry.output
     assert "saved" in job_folders(single) and (single.path / "runs" / "oldest").exists()
 
     result = single.run("clean.yml", "-e", "older_than=30d")

@@ -9,7 +9,7 @@ import os
 import re
 import signal
 import time
-from typing import Dict, List, Optional, Tuple
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from mxcluster.agent import commands
 from mxcluster.agent.folder import JobFolder
@@ -26,6 +26,8 @@ TRACE = re.compile(
     r"(Current thread|Thread) 0x[0-9a-f]+ .*\(most recent call first\):"
     r'|  File ".*", line \d+ in .*|  \.\.\.|  <no Python frame>'
 )
+# The threads of these modules only watch their process, so their stack traces are in the log alone.
+WATCHERS = re.compile(r'/mxcluster/training/(death_watch|pulse_file)\.py"')
 NO_HANDLER = (
     "the process does not handle SIGUSR1, so it has no stack trace (it still loads, or runs no "
     "Python)"
@@ -99,6 +101,21 @@ def _written(asked: Dict[str, Tuple[str, int]]) -> Dict[str, List[str]]:
         for name, (path, size) in asked.items():
             lines = [line for line in new_lines(path, size, True)[0] if TRACE.fullmatch(line)]
             if lines and lines == before.get(name):
-                found[name] = lines
+                found[name] = _without_watchers(lines)
             before[name] = lines
     return found
+
+
+def _without_watchers(lines: Sequence[str]) -> List[str]:
+    """Return the stack traces in `lines` without those of threads that only watch the process."""
+    traces: List[List[str]] = []
+    for line in lines:
+        if not traces or line.startswith(("Thread", "Current thread")):
+            traces.append([])
+        traces[-1].append(line)
+    return [
+        line
+        for trace in traces
+        if trace[0].startswith("Current") or not any(map(WATCHERS.search, trace))
+        for line in trace
+    ]

@@ -331,15 +331,24 @@ def download(folder: str, names: List[str], pinned: List[str], python: str, stor
     )
     if output is not None:
         lacking = re.findall(r"No matching distribution found for (\S+)", output)
-        reason = (
-            "pip found no wheel of %s for Python %s on Linux x86_64 with glibc 2.17. mxcluster "
-            "installs only wheels, since nodes have no compiler. Choose a version that has a "
-            "wheel. Without a network, use a bundle that contains the package"
-            % (", ".join(lacking), python)
-            if lacking
-            else "pip could not fetch the packages for Python %s. Give the controller access to a "
-            "package index, or correct the names of the packages" % python
-        )
+        if "conflicting dependencies" in output:
+            reason = (
+                "the packages %s conflict with each other, or with MXNet's packages on Python %s "
+                "(%s): choose other versions, or remove a package"
+                % (", ".join(names), python, ", ".join(pinned))
+            )
+        elif lacking:
+            reason = (
+                "pip found no wheel of %s for Python %s on Linux x86_64 with glibc 2.17. mxcluster "
+                "installs only wheels, since nodes have no compiler. Choose a version that has a "
+                "wheel. Without a network, use a bundle that contains the package"
+                % (", ".join(lacking), python)
+            )
+        else:
+            reason = (
+                "pip could not fetch the packages for Python %s. Give the controller access to a "
+                "package index, or correct the names of the packages" % python
+            )
         raise MxclusterError("%s. pip says:\n%s" % (reason, output))
 
 

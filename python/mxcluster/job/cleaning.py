@@ -1,9 +1,8 @@
 """Choose the old jobs and runs that clean.yml removes. All functions are pure."""
 
-import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
-from mxcluster.errors import BadInput, shown, some
+from mxcluster.errors import some
 from mxcluster.job import listing
 from mxcluster.job.kept_runs import Removal, Run
 from mxcluster.job.verdict_text import printable
@@ -12,7 +11,6 @@ from mxcluster.model.answers import Removed
 from mxcluster.model.listing import ListedJob
 
 Done = Mapping[str, Optional[Removed]]  # {host: its answer to the command remove, None without}
-UNITS = {"h": 3600.0, "d": 86400.0, "w": 604800.0}  # seconds
 ACTIVE = ("running", "prepared")
 
 
@@ -25,17 +23,6 @@ class Cleaning(NamedTuple):
     """The ids of the jobs whose run folders the controller removes."""
     kept: List[str]
     """A line for each old job or run that stays."""
-
-
-def age(text: str) -> float:
-    """Return the seconds of an age such as 30d, 12h or 2w. Raises BadInput for another text."""
-    found = re.fullmatch(r"([1-9][0-9]{0,4})([hdw])", text)
-    if not found:
-        raise BadInput(
-            "older_than=%s is refused: it must be a whole number from 1 to 99999 with h, d or w "
-            "for hours, days or weeks, such as -e older_than=30d" % shown(text)
-        )
-    return int(found.group(1)) * UNITS[found.group(2)]
 
 
 def choose(

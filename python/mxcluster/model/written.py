@@ -119,16 +119,22 @@ def above_0(high: float, what: str = "") -> Written[float]:
     )
 
 
-def duration(low: float, high: float, zero: str = "") -> Written[float]:
+def duration(low: float, high: float, zero: str = "", bare: bool = True) -> Written[float]:
     """Return a shape for a time from `low` to `high` seconds.
 
     A number is in seconds. A text may have units, such as "90s", "30m", "8h", "2d" or "1h30m".
 
-    Args: `zero` the meaning of 0 in a message, such as "no limit"; "" if 0 is refused.
+    Args: `zero` the meaning of 0 in a message, such as "no limit"; "" if 0 is refused; `bare` False
+    to refuse a number without a unit, because a person could mean days.
     """
-    what = "a time from %.15g to %.15g seconds, such as 90s, 30m, 8h or 1d12h" % (low, high)
+    what = (
+        "a time from %.15g to %.15g seconds, such as 90s, 30m, 8h or 1d12h" % (low, high)
+        if bare
+        else "a time with a unit, of at most %.15g weeks, such as 30d, 12h or 2w"
+        % (high / UNITS[0])
+    )
     return Written(
-        to_seconds,
+        to_seconds if bare else of_units,
         lambda number: bool(zero) and number == 0 or low <= number <= high,
         what + _of_zero(zero),
         "raw",
@@ -203,10 +209,18 @@ def to_seconds(value: object) -> float:
 
     Raises ValueError for other values.
     """
+    try:
+        return of_units(value)
+    except ValueError:
+        return to_float(value)
+
+
+def of_units(value: object) -> float:
+    """Return the seconds of a text with units, such as "1h30m". Raises ValueError for others."""
     parts = DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if parts and any(parts.groups()):
-        return float(sum(int(part or 0) * unit for part, unit in zip(parts.groups(), UNITS)))
-    return to_float(value)
+    if not parts or not any(parts.groups()):
+        raise ValueError("the value must be numbers with the units w, d, h, m or s")
+    return float(sum(int(part or 0) * unit for part, unit in zip(parts.groups(), UNITS)))
 
 
 def to_gpus(value: object) -> Union[str, List[int]]:

@@ -90,3 +90,13 @@ def test_a_job_of_a_batch_system_is_refused(job, monkeypatch):
     monkeypatch.setattr(stack_traces.commands, "look", lambda folder: batch)
     with pytest.raises(BadInput, match="log in to a node, and send SIGUSR1"):
         job.ask("stacks")
+
+
+def test_threads_that_watch_the_process_are_left_out():
+    own = '  File "/lib/mxcluster-1-3.11/mxcluster/training/%s.py", line 7 in run'
+    wait = '  File "/usr/lib/python3.11/threading.py", line 331 in wait'
+    theirs = ["Thread 0x00007f01d17ff6c0 (most recent call first):", wait]
+    main = ["Current thread 0x00007f01d5a29b80 (most recent call first):", own % "pulse_file"]
+    watchers = [[theirs[0], wait, own % name] for name in ("death_watch", "pulse_file")]
+    lines = watchers[0] + theirs + watchers[1] + main
+    assert stack_traces._without_watchers(lines) == theirs + main

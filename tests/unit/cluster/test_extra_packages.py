@@ -188,21 +188,35 @@ def test_a_torn_choice_is_made_again(tmp_path):
     assert len(index.asked) == 2
 
 
-def test_pip_evaluates_conditions_for_the_nodes_python(tmp_path):
-    """pip itself evaluates them for the controller's Python."""
-    (tmp_path / "index").mkdir()
-    for name, needed in (
-        ("tqdm", ["old; python_version < '3.7'", "newer; python_version >= '3.8'"]),
-        ("old", ["deep; python_full_version < '3.7.0'"]),
-        ("deep", ["slack; extra == 'slack'"]),
-        ("newer", []),
-        ("slack", []),
-    ):
-        with zipfile.ZipFile(tmp_path / "index" / (name + "-1-py3-none-any.whl"), "w") as wheel:
+def make_index(folder, needs):
+    """Make a folder with a wheel of version 1 of each package in `needs`, {name: [need, ...]}."""
+    folder.mkdir()
+    for name, needed in needs.items():
+        with zipfile.ZipFile(folder / (name + "-1-py3-none-any.whl"), "w") as wheel:
             lines = ["Metadata-Version: 2.1", "Name: " + name, "Version: 1"]
             lines += ["Provides-Extra: slack"] + ["Requires-Dist: " + need for need in needed]
             wheel.writestr(name + "-1.dist-info/METADATA", "\n".join(lines))
             wheel.writestr(name + "-1.dist-info/WHEEL", "Wheel-Version: 1.0")
+
+
+def test_a_package_that_needs_another_numpy_is_refused_with_the_conflict(tmp_path, monkeypatch):
+    make_index(tmp_path / "index", {"sharp": ["numpy>=2"], "numpy": []})
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    given = str(tmp_path), ["sharp"], ["numpy==1"], "3.11", str(tmp_path / "index")
+    with pytest.raises(MxclusterError, match=r"the packages sharp conflict .*\(numpy==1\): choose"):
+        extra_packages.download(*given)
+
+
+def test_pip_evaluates_conditions_for_the_nodes_python(tmp_path):
+    """pip itself evaluates them for the controller's Python."""
+    needs = {
+        "tqdm": ["old; python_version < '3.7'", "newer; python_version >= '3.8'"],
+        "old": ["deep; python_full_version < '3.7.0'"],
+        "deep": ["slack; extra == 'slack'"],
+        "newer": [],
+        "slack": [],
+    }
+    make_index(tmp_path / "index", needs)
     for text, python, found in (
         ("tqdm", "3.6", {"tqdm", "old", "deep"}),
         ("tqdm", "3.11", {"tqdm", "newer"}),

@@ -1,8 +1,8 @@
 """The user's own build of MXNet (mxnet_wheel): what the controller reads, and what it refuses."""
 
+import functools
 import hashlib
 import os
-import subprocess
 import zipfile
 
 import pytest
@@ -10,9 +10,9 @@ import pytest
 from mxcluster.cluster import own_wheel, pairs, version_table, versions
 from mxcluster.errors import BadInput
 from mxcluster.model.software import OwnWheel
+from tests import own_wheels
+from tests.own_wheels import PLAIN, WITH_KVSTORE
 
-PLAIN = "mxnet-1.9.1+mine-py3-none-linux_x86_64.whl"
-WITH_KVSTORE = 'const char *reads(void) { return "DMLC_PS_ROOT_URI"; }'
 CHOICE = {
     "cuda_version": "",
     "mxnet_version": "1.9.1",
@@ -43,24 +43,7 @@ V100 = "1db4"  # compute capability 7.0
 @pytest.fixture
 def make(tmp_path):
     """Return a function that makes a wheel with a libmxnet.so from C source."""
-
-    def run(name=PLAIN, source=WITH_KVSTORE, needed=()):
-        stubs = []
-        for soname in needed:
-            stubs.append(str(tmp_path / soname))
-            link("int in_%d(void) { return 0; }" % len(stubs), stubs[-1], "-Wl,-soname," + soname)
-        library = str(tmp_path / "libmxnet.so")
-        link(source, library, "-Wl,--no-as-needed", *stubs)
-        with zipfile.ZipFile(str(tmp_path / name), "w") as packed:
-            packed.write(library, "mxnet/libmxnet.so")
-            packed.writestr("mxnet/__init__.py", "")
-        return str(tmp_path / name)
-
-    def link(source, target, *more):
-        command = ["gcc", "-shared", "-fPIC", "-nostdlib", "-x", "c", "-", "-x", "none"]
-        subprocess.run([*command, "-o", target, *more], input=source.encode(), check=True)
-
-    return run
+    return functools.partial(own_wheels.make, tmp_path)
 
 
 def own(file=PLAIN, **fields):

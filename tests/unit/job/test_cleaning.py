@@ -2,7 +2,6 @@
 
 import pytest
 
-from mxcluster.errors import BadInput
 from mxcluster.job import cleaning
 from mxcluster.job.kept_runs import Removal, Run
 from mxcluster.model.answers import JobEntry, JobList, Removed
@@ -73,21 +72,6 @@ def test_a_run_stays_if_a_node_keeps_a_part_of_its_job():
     parts = {"a": ["one", "two"], "b": ["one"]}
     done = {"a": Removed(removed=["one", "two"], problems=[]), "b": None}
     assert cleaning.without_failed(["one", "two", "three"], parts, done) == ["two", "three"]
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"), [("30d", 30 * DAY), ("12h", DAY / 2), ("2w", 14 * DAY)]
-)
-def test_an_age_has_a_unit(text, seconds):
-    assert cleaning.age(text) == seconds
-
-
-@pytest.mark.parametrize(
-    "text", ["", "30", "0d", "-1d", "1.5d", "30 d", "30D", "999999d", "d", "30d\n"]
-)
-def test_a_wrong_age_is_refused(text):
-    with pytest.raises(BadInput, match="older_than=.* such as -e older_than=30d"):
-        cleaning.age(text)
 
 
 def test_the_result_names_what_stays_and_what_failed():

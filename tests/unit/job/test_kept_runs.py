@@ -27,7 +27,7 @@ def test_a_job_is_removable_if_all_its_files_are_in_its_run(tmp_path):
     (make(tmp_path, "pruned") / "nodes" / "b").rmdir()
     (make(tmp_path, "damaged") / "verdict.json").write_text("{")
     (make(tmp_path, "running") / "verdict.json").unlink()
-    (tmp_path / "linked").symlink_to(make(tmp_path.parent, "linked"))
+    (tmp_path / "linked").symlink_to(make(tmp_path / "elsewhere", "linked"))
     jobs = ["whole", "half", "other", "pruned", "damaged", "running", "linked", "../x", "missing"]
     assert kept_runs.removable(str(tmp_path), jobs) == ["whole"]
     assert sorted(kept_runs.read(str(tmp_path))) == ["half", "pruned", "whole"]

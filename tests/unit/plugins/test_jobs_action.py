@@ -105,3 +105,22 @@ def test_a_save_is_known_by_two_looks_at_the_checkpoints():
 def test_a_wrong_save_timeout_is_refused(wrong):
     answer = carry_out(command="choose_to_stop", all=True, save=True, save_timeout=wrong)
     assert answer["failed"] and "save_timeout" in answer["msg"] and "30m" in answer["msg"], answer
+
+
+def clean(older_than, tmp_path):
+    paths = {"records_dir": str(tmp_path / "nodes"), "runs_dir": str(tmp_path / "runs")}
+    return carry_out(command="choose_to_clean", older_than=older_than, **paths)
+
+
+@pytest.mark.parametrize("good", ["30d", "12h", "2w", " 1w2d ", "1s", "520w"])
+def test_an_age_has_a_unit(good, tmp_path):
+    assert not clean(good, tmp_path).get("failed"), clean(good, tmp_path)
+
+
+@pytest.mark.parametrize("wrong", ["", "30", 30, "0d", "-1d", "1.5d", "30 d", "30D", "521w", "d"])
+def test_a_wrong_age_is_refused(wrong, tmp_path):
+    """A number alone could mean seconds or days."""
+    answer = clean(wrong, tmp_path)
+    assert answer["failed"], answer
+    words = "older_than=%r is not a time with a unit, of at most 520 weeks, such as 30d" % wrong
+    assert words in answer["msg"], answer

@@ -775,8 +775,10 @@ def test_a_missing_or_invalid_argument_is_refused(arguments, words, monkeypatch)
 
 
 def test_each_attempt_to_follow_logs_begins_at_the_end_of_the_last(monkeypatch):
+    """Ansible makes a new plugin for each attempt of a task."""
     made, _ = plugin([], command="logs", seconds=2, only=["worker-0"])
-    asked = []
+    other, _ = plugin([])
+    other._task, asked = made._task, []
 
     def ask(python, request, *_):
         asked.append(request)
@@ -788,9 +790,9 @@ def test_each_attempt_to_follow_logs_begins_at_the_end_of_the_last(monkeypatch):
             "changed": False,
         }
 
-    made.ask, shown = ask, []
+    made.ask, other.ask, shown = ask, ask, []
     monkeypatch.setattr(action.display, "display", shown.append)
-    first, second = run(made, monkeypatch), run(made, monkeypatch)
+    first, second = run(made, monkeypatch), run(other, monkeypatch)
     assert [request.offsets for request in asked] == [None, {"worker-0": 7, "agent": 0}]
     assert asked[0].only == ["worker-0"] and not first["ended"] and second["ended"]
     assert shown == ["  node1/worker-0 | line 1", "  node1/worker-0 | line 2"]
@@ -801,3 +803,26 @@ def test_logs_without_a_wait_are_not_shown_at_once(monkeypatch):
     shown = []
     monkeypatch.setattr(action.display, "display", shown.append)
     assert run(made, monkeypatch)["logs"] == {"agent": ["x"]} and not shown
+
+
+def test_all_attempts_of_a_wait_write_one_file_for_tensorboard(monkeypatch, tmp_path):
+    """A file for each attempt would be thousands in a long job."""
+    made, added = [], []
+
+    class Curves:
+        def __init__(self, folder):
+            made.append(folder)
+
+        def add(self, latest):
+            added.append(latest.batch.step)
+
+    monkeypatch.setattr(action.exports, "LiveCurves", Curves)
+    batch = {"event": "batch", "time": 5.0, "step": 3, "loss": 0.5}
+    known = dict(RUNNING, progress={"worker-0": {"batch": batch}})
+    first, _ = plugin([known], tensorboard=str(tmp_path))
+    second, _ = plugin([known])
+    second._task = first._task
+    for one in (first, second):
+        one._task.check_mode = False
+        run(one, monkeypatch)
+    assert made == [str(tmp_path / "worker-0")] and added == [3, 3]
