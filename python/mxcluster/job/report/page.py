@@ -64,7 +64,8 @@ class Frame(NamedTuple):
     knobs_title: str
     knobs: List[Tuple[str, str]]  # [(knob, value), ...]
     files: List[str]  # the files and folders beside the page that the footer links to
-    given: FrozenSet[str] = frozenset()  # the knobs that the user gave, which stand out
+    given: FrozenSet[str] = frozenset()  # the knobs that the user gave with -e, which stand out
+    of_inventory: FrozenSet[str] = frozenset()  # the knobs of the inventory, which are marked
 
 
 # The files of a run folder in the footer. `write` drops the names of missing files.
@@ -109,7 +110,8 @@ def render(
         knobs_title="Options",
         knobs=knob_rows(read_knobs.values(plan)),
         files=list(beside),
-        given=frozenset(record.given if record else ()),
+        given=frozenset(set(record.given) - set(record.of_inventory) if record else ()),
+        of_inventory=frozenset(record.of_inventory if record else ()),
     )
     return fill(
         TEMPLATE,

@@ -156,7 +156,8 @@ def test_the_page_tells_what_ran(good_run, tmp_path):
         controller=known,
         nodes=dict.fromkeys(plan.nodes, node),
         code=Code(path="train.py", folder="/repo", sha256="0" * 64, clone=clone),
-        given={"lr": "0.1"},
+        given={"lr": "0.1", "batch_size": "64"},
+        of_inventory=["batch_size"],
         resolved=plan.options,
         begun="2026-11-27T09:30:00+01:00",
         ended="2026-11-27T09:31:00+01:00",
@@ -179,6 +180,7 @@ def test_the_page_tells_what_ran(good_run, tmp_path):
     ):
         assert words in found, words
     assert re.findall(r'class="given"[^>]*><dt>(\w+)<', html) == ["lr"]
+    assert re.findall(r"<dt>(\w+) \(inventory\)<", html) == ["batch_size"]
 
 
 def test_logs_are_escaped_and_lose_their_colours(failed_run, good_run):
