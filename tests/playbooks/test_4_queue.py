@@ -89,7 +89,7 @@ def test_jobs_that_wait_for_room_start_in_the_order_of_their_arrival(nodes):
     assert leaves.returncode != 0 and "interrupted" in output, output
     assert not any("leaves" in there for there in tickets(nodes).values()), output
     os.killpg(dead.pid, signal.SIGKILL)
-    dead.communicate()
+    nodes.finish(dead)
 
     waiting = {}
     for job, seconds in (("first", "1h"), ("second", 3600), ("third", "1d")):

@@ -138,6 +138,7 @@ def render(
         },
         bottleneck=verdict.bottleneck and printable(verdict.bottleneck),
         used=resources.process_rows(data.resources, plan) if data.resources else [],
+        unmeasured=resources.why_empty(verdict.seconds),
         nodes_used=resources.node_rows(data.resources, plan) if data.resources else [],
         y=y_table(data, plan),
         dropped=any(histogram.dropped for histogram in data.histograms.values()),
