@@ -10,6 +10,7 @@ import pytest
 from tests.playbooks.conftest import end
 
 LONG = "import time\nprint('here', flush=True)\ntime.sleep(3600)\n"
+BRIEF = "import mxnet as mx\nmx.kv.create('dist_sync')\n"
 FAILS = "raise SystemExit('out of luck')\n"
 PORT = 9300
 
@@ -20,7 +21,9 @@ def nodes(pair, tmp_path):
 
     The job has the id of a restart of the job `restarted`.
     """
-    (tmp_path / "it.py").write_text(LONG)
+    for name, text in (("it.py", LONG), ("brief.py", BRIEF), ("fails.py", FAILS)):
+        (tmp_path / name).write_text(text)
+    pair.brief = str(tmp_path / "brief.py")
     pair.restarted = "holder-" + tmp_path.name[-20:]
     pair.holder = pair.restarted + "-r1"
     result, _ = pair.train(
@@ -42,8 +45,8 @@ def nodes(pair, tmp_path):
 
 
 def begin(nodes, job, **options):
-    """Start a short training job on PORT, and return its ansible-playbook."""
-    given = {"kv": "dist_sync", "num_epochs": 1, "root_port": PORT, "job_id": job, "tag": "q"}
+    """Start a short job on PORT, and return its ansible-playbook."""
+    given = {"kv": "dist_sync", "script": nodes.brief, "root_port": PORT, "job_id": job}
     nodes.begun.append(nodes.start("train.yml", "-e", json.dumps(dict(given, **options))))
     return nodes.begun[-1]
 
@@ -134,10 +137,8 @@ def test_a_job_waits_for_the_end_of_another_job(nodes, tmp_path):
     assert refused.code != 0 and not run.exists(), refused.output
     assert "after=nothing: no node of this job has such a job" in refused.output, refused.output
 
-    (tmp_path / "fails.py").write_text(FAILS)
-    script = str(tmp_path / "fails.py")
-    free = {"root_port": "auto"}
-    fails = begin(nodes, "fails", after=nodes.restarted, script=script, num_epochs=20, **free)
+    script, free = str(tmp_path / "fails.py"), {"root_port": "auto"}
+    fails = begin(nodes, "fails", after=nodes.restarted, script=script, **free)
     wait_for_tickets(nodes, fails, "fails")
     last = begin(nodes, "last", after="fails", **free)
     wait_for_tickets(nodes, last, "last")

@@ -180,7 +180,7 @@ def test_the_page_tells_what_ran(good_run, tmp_path):
     ):
         assert words in found, words
     assert re.findall(r'class="given"[^>]*><dt>(\w+)<', html) == ["lr"]
-    assert re.findall(r"<dt>(\w+) \(inventory\)<", html) == ["batch_size"]
+    assert re.findall(r"<dt>(\w+)</dt><dd>\d+ \(inventory\)<", html) == ["batch_size"]
 
 
 def test_logs_are_escaped_and_lose_their_colours(failed_run, good_run):
