@@ -7,7 +7,6 @@ ends the job's parts on the other nodes.
 
 import base64
 import os
-import re
 import secrets
 import shlex
 import signal
@@ -58,7 +57,6 @@ USUAL = 10
 HURRY = 15.0
 # Minimum limit of a fetched file, in bytes. This process also appends to Ansible's log (log_path).
 FETCHED = 1 << 28
-CONNECT = "-o ConnectTimeout=%d "
 MOST_PATIENCE = 30.0  # maximum seconds of retries to fetch the files of a node's part
 # Share of the lease that one poll may spend on checkpoints. Every fetched piece renews the lease.
 BRINGING = 0.2
@@ -260,7 +258,7 @@ class ActionModule(NodeTask):
             "failed" or "unreachable".
         """
         began, patience = time.monotonic(), min(self._options.patience, MOST_PATIENCE)
-        self._limit_connecting(USUAL)
+        self.limit_connecting(USUAL)
         while True:
             brought = self._bring_once(request)
             if not brought.get("unreachable") or time.monotonic() - began >= patience:
@@ -399,7 +397,7 @@ class ActionModule(NodeTask):
             request = request.replaced(seconds=0)
         while True:
             error, answer = None, {}
-            self._limit_connecting(HURRIED if time.monotonic() - began < HURRY else USUAL)
+            self.limit_connecting(HURRIED if time.monotonic() - began < HURRY else USUAL)
             try:
                 answer = self._command(request)
             except AnsibleError as failure:
@@ -424,20 +422,6 @@ class ActionModule(NodeTask):
             # patience() may now be shorter, because another node's part has failed.
             if time.monotonic() - began >= patience():
                 return gone(self._host, since, error) if error else answer
-
-    def _limit_connecting(self, seconds: int) -> None:
-        """Set ssh's connect timeout to `seconds` and disable the retries of the connection.
-
-        The caller itself retries for O(patience) seconds.
-        """
-        connection = self._connection
-        if connection.transport == "ssh":
-            connection.set_option("reconnection_retries", 0)
-            options = re.sub(
-                r"^(-o ConnectTimeout=\d+ )+", "", connection.get_option("ssh_args") or ""
-            )
-            # ssh uses the first value of a repeated option.
-            connection.set_option("ssh_args", CONNECT % seconds + options)
 
     def _stop(self, request: Wait, result: TaskResult) -> None:
         """End this node's part of the job, and set "ended" and "status" in `result`.

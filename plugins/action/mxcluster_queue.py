@@ -1,15 +1,16 @@
 """Wait until all nodes of a job have room, before the job starts (wait_for_room, after).
 
-First the plugin waits for the end of the job `after`. Then it keeps a ticket of the job on each
-node, until all nodes have the ports and GPUs of the job free. Each poll renews the ticket. The
-agent of the job removes the ticket when its processes have started. The tickets of a run that ends
-early lapse.
+First the plugin waits for the end of the job `after`, then until all nodes have the ports and GPUs
+of the job free. Meanwhile it keeps a ticket of the job on each node, which each poll renews. The
+agent of the job removes the ticket when its processes have started. If the job gives up, the plugin
+withdraws the ticket. Only the ticket of a killed controller lapses.
 """
 
+import contextlib
 import os
 import signal
 import time
-from typing import Optional
+from typing import Callable, List, Optional
 
 from ansible import constants as C
 from ansible.errors import AnsibleError
@@ -17,7 +18,6 @@ from ansible.utils.display import Display
 
 from mxcluster.ansible import arguments
 from mxcluster.ansible.edge import TaskResult, TaskVars
-from mxcluster.ansible.node_arguments import Connection
 from mxcluster.ansible.node_task import NodeTask
 from mxcluster.ansible.queue_board import END, GO, QueueBoard, agreed
 from mxcluster.errors import BadInput, MxclusterError
@@ -25,8 +25,14 @@ from mxcluster.job.plan import packed, room
 from mxcluster.job.verdict_text import clock, printable
 from mxcluster.model.answers import Queued
 from mxcluster.model.protocol import Queue
-from mxcluster.model.record import Record, field, record
+from mxcluster.model.record import Record, field
+from mxcluster.model.ticket import MOST_REASONS, Ticket
 from mxcluster.node import processes
+
+LOOK = 0.2  # seconds between two looks at the result of the wait, between two polls
+FOREVER = float("inf")
+# Seconds until ssh gives up the connection to a node that withdraws a ticket.
+HURRIED = 3
 
 display = Display()
 
@@ -44,8 +50,6 @@ class Arguments(Record, strict=True):
     """The `packed_plan` of mxcluster_plan."""
     poll: float = field(arguments.real(0, 30))
     """The seconds between two polls."""
-    connection: Connection = field(record(Connection))
-    """The wishes for the test of the connection before the wait."""
 
 
 class ActionModule(NodeTask):
@@ -56,7 +60,8 @@ class ActionModule(NodeTask):
     _host: str
     _task_vars: TaskVars
     _board: Optional[QueueBoard] = None
-    _has_answered = False
+    _has_ticket = False
+    _is_interrupted = False
 
     def run(self, tmp: object = None, task_vars: TaskVars = None) -> TaskResult:
         """Run one task and return its result to Ansible.
@@ -67,104 +72,160 @@ class ActionModule(NodeTask):
         self._task_vars, self._host = task_vars, task_vars["inventory_hostname"]
         if self._task.check_mode:
             return dict(result, msg="check mode: mxcluster did not wait for room")
-        # A signal may end ansible-playbook alone. Without this call the fork would then continue to
-        # renew the ticket.
-        processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
+        self._hear_signals()
         try:
             self._given = arguments.decode(Arguments, "mxcluster_queue", self._task.args)
             self._known = packed.unpack(self._given.packed_plan)
-            if self._await_job():
-                self._await_room()
-        except BaseException as error:
-            if self._board:
-                self._board.end(END)
-            if isinstance(error, MxclusterError):
-                return dict(result, failed=True, msg=printable(str(error)))
-            raise
+            self._await_job()
+            self._await_room()
+            if self._is_interrupted:
+                raise BadInput("the wait was interrupted")
+        except MxclusterError as error:
+            return dict(result, failed=True, msg=printable(str(error)))
+        finally:
+            self._leave()
         return result
 
-    def _await_job(self) -> bool:
+    def _hear_signals(self) -> None:
+        """Make SIGINT and SIGTERM end the wait between two polls, with the time to withdraw.
+
+        A signal may end ansible-playbook alone. The kernel then sends SIGTERM to this fork.
+        """
+
+        def end(signum: int, frame: object) -> None:
+            self._is_interrupted = True
+
+        signal.signal(signal.SIGTERM, end)
+        if signal.getsignal(signal.SIGINT) != signal.SIG_IGN:
+            signal.signal(signal.SIGINT, end)
+        processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
+
+    def _await_job(self) -> None:
         """Wait until the job `after` has ended on all nodes of the new job.
 
-        Returns False if another node has failed. Raises BadInput if no node knows that job.
+        Raises BadInput if no node knows that job.
         """
-        job, is_known, shown = self._known.plan.options.after, self._path("known"), ""
+        job, is_known = self._known.plan.options.after, self._path("known")
         if not job:
-            return True
-        board = self._begin("after")
-        while True:
-            found = self._poll(Queue(job_dir=self._given.job_dir, after=job))
+            return
+
+        def lacking(found: Queued) -> List[str]:
             if found.after != "unknown":
                 agreed(is_known, lambda: "known")
-            board.post(found.after != "runs", list(self._known.plan.nodes))
-            if board.result():
-                break
-            if found.after == "runs" and not shown:
-                shown = self._show("waiting for the end of the job %s" % job)
-            time.sleep(self._given.poll)
-        if board.result() == GO and not os.path.exists(is_known):
+            return ["the end of the job %s" % job] if found.after == "runs" else []
+
+        ticket = self._ticket("after").replaced(address=None, ports=[], gpus=[], after=job)
+        if self._await("after", ticket, lacking) and not os.path.exists(is_known):
+            self._board = None  # all nodes have agreed to start, and all refuse
             raise BadInput(
                 "after=%s: no node of this job has such a job. Name a job of these nodes, as "
                 "status.yml shows it, or leave after out" % job
             )
-        return board.result() == GO
 
     def _await_room(self) -> None:
         """Wait until all nodes have room. Raises BadInput after wait_for_room seconds."""
         plan, look = self._known.plan, self._known.looks[self._host]
-        seconds, shown, began = plan.options.wait_for_room, "", time.monotonic()
-        if not seconds:
-            return
-        board = self._begin("room")
-        # The same date on all nodes. Otherwise two jobs could each be first on one node, and wait
-        # for each other.
-        since = float(agreed(self._path("since"), lambda: repr(time.time())))
-        ticket = room.ticket(plan, look, since, self._given.poll)
-        while True:
+        seconds = plan.options.wait_for_room
+        if seconds and not self._is_over():
+
+            def lacking(found: Queued) -> List[str]:
+                return room.lacking(plan, self._host, look, found.held)
+
+            self._await("room", self._ticket("room"), lacking, seconds)
+
+    def _await(
+        self,
+        phase: str,
+        ticket: Ticket,
+        lacking: Callable[[Queued], List[str]],
+        seconds: float = FOREVER,
+    ) -> bool:
+        """Return True as soon as no node lacks anything, False if the wait has ended before.
+
+        Args: `phase` the name of the wait; `ticket` of the job; `lacking(answer)` a line for each
+        reason to wait; `seconds` the longest wait. Raises BadInput after this time.
+        """
+        board = self._board = QueueBoard(self._path(phase), self._host)
+        shown, began = "", time.monotonic()
+        while not self._is_interrupted:
             found = self._poll(Queue(job_dir=self._given.job_dir, ticket=ticket))
-            lacks = room.lacking(plan, self._host, look, found.held)
-            board.post(not lacks, list(plan.nodes))
+            lacks = lacking(found)
+            ticket = ticket.replaced(reasons=lacks[:MOST_REASONS])
+            board.post(not lacks, list(self._known.plan.nodes))
             if board.result():
-                return
+                break
             if lacks and time.monotonic() - began > seconds:
                 raise BadInput(
                     "%s. The job has waited for %s: give a longer wait_for_room, name other ports "
                     "or GPUs, or end the holder" % (". ".join(lacks), clock(seconds))
                 )
-            text = "waiting for room: %s" % "; ".join(lacks)
+            text = "; ".join(lacks)
             if lacks and text != shown:
-                shown = self._show(text)
-            time.sleep(self._given.poll)
+                shown = self._show(phase, text)
+            self._pause()
+        return board.result() == GO
+
+    def _pause(self) -> None:
+        """Sleep until the next poll, or until the wait is over."""
+        until = time.monotonic() + self._given.poll
+        while time.monotonic() < until and not self._is_over():
+            time.sleep(min(LOOK, self._given.poll))
+
+    def _is_over(self) -> bool:
+        """Return True if the wait was interrupted, or has a result other than GO."""
+        return self._is_interrupted or bool(self._board and self._board.result() == END)
 
     def _poll(self, request: Queue) -> Queued:
-        """Return the answer of the node. After the first answer, retry for the lease of the job.
+        """Return the answer of the node. After an error, retry for the lease of the job.
 
         Raises BadInput if the node refuses, and AnsibleError if the node stays silent.
         """
         began, given = time.monotonic(), self._given
-        patience = self._known.plan.options.lease if self._has_answered else 0.0
         request = request.replaced(user=given.user)
+        self._has_ticket = True  # also if the answer is lost
         while True:
-            connection = None if self._has_answered else given.connection
             try:
-                found = self.ask(given.python, request, self._task_vars, connection)
+                found = self.ask(given.python, request, self._task_vars)
                 if not found.get("failed"):
-                    self._has_answered = True
                     return Queued.decode(found)
                 error: Exception = BadInput(str(found["msg"]))
             except AnsibleError as failure:
                 error = failure
-            if time.monotonic() - began >= patience:
+            if time.monotonic() - began >= self._known.plan.options.lease or self._is_over():
+                # A silent node cannot withdraw its ticket. A signal may have ended ssh alone.
+                self._has_ticket = self._is_over()
                 raise error
-            time.sleep(given.poll)
+            self._pause()
 
-    def _begin(self, phase: str) -> QueueBoard:
-        """Return the board of a new wait."""
-        self._board = QueueBoard(self._path(phase), self._host)
-        return self._board
+    def _leave(self) -> None:
+        """End the wait on all nodes, and withdraw the ticket of this node, unless the job starts.
 
-    def _show(self, text: str) -> str:
-        display.display(printable(text))
+        If the node does not answer, the ticket lapses.
+        """
+        result = END
+        if self._board:
+            with contextlib.suppress(OSError):  # ansible-playbook may have removed the board
+                result = self._board.end(END)
+        if self._has_ticket and result == END:
+            self.limit_connecting(HURRIED)
+            request = Queue(job_dir=self._given.job_dir, user=self._given.user)
+            with contextlib.suppress(AnsibleError):
+                self.ask(self._given.python, request, self._task_vars)
+
+    def _ticket(self, phase: str) -> Ticket:
+        """Return the ticket of the job on this node, with the same date on all nodes.
+
+        Otherwise two jobs could each be first on one node, and wait for each other.
+        """
+        since = float(agreed(self._path("since-" + phase), lambda: repr(time.time())))
+        look = self._known.looks[self._host]
+        return room.ticket(self._known.plan, look, since, self._given.poll)
+
+    def _show(self, phase: str, text: str) -> str:
+        """Show the reason of the wait. All nodes have the same reason to wait for a job."""
+        path = self._path("shown-" + phase)
+        if phase == "room" or agreed(path, lambda: self._host) == self._host:
+            display.display(printable("waiting for %s%s" % ("room: " * (phase == "room"), text)))
         return text
 
     def _path(self, name: str) -> str:

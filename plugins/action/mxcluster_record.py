@@ -91,6 +91,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
 def _write(given: Arguments) -> None:
     known = packed.unpack(given.packed_plan)
     plan = known.plan
+    knobs = what_ran.given_knobs(plan, given.options, given.given)
     record = RunRecord(
         job=plan.job,
         command=command_words.shown(sys.argv, context.CLIARGS.get("args") or ()),
@@ -104,7 +105,8 @@ def _write(given: Arguments) -> None:
         ),
         nodes=what_ran.nodes(plan, looked(given.looks), given.records_dir),
         code=what_ran.code(plan.options, given.script),
-        given=what_ran.given_knobs(plan, given.options, given.given),
+        given=knobs,
+        of_inventory=sorted(set(knobs) - set(given.given)),
         resolved=plan.options,
         begun=now(),
     )

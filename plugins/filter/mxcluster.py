@@ -62,10 +62,10 @@ def named(function):
 def mxcluster_elastic(given, groups):
     """Return the hosts that an elastic job may lose, see `elastic.hosts_to_try`.
 
-    Args: `given` {name: value} of the knobs elastic, max_restarts and without; `groups` Ansible's
-    variable of this name.
+    Args: `given` {name: value} of the knobs elastic and without; `groups` Ansible's variable of
+    this name.
     """
-    knobs = [given.get(name) for name in ("elastic", "max_restarts", "without")]
+    knobs = [given.get(name) for name in ("elastic", "without")]
     return hosts_to_try(*knobs, groups)
 
 

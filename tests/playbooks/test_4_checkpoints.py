@@ -106,17 +106,11 @@ def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
 
 
 def test_an_elastic_job_goes_on_without_a_node_and_takes_it_back(project, tmp_path):
-    """The shell of node2 does not answer while the file `gate` is missing."""
-    gate, shell = tmp_path / "gate", tmp_path / "shell"
-    shell.write_text('#!/bin/sh\n[ -e %s ] && exec /bin/sh "$@"\nexit 255\n' % gate)
-    shell.chmod(0o755)
-    gate.touch()
-    address = NET + ".12"
-    text = address + "\n          ansible_shell_executable: %s" % shell
+    gate, inventory = project.gated_inventory(tmp_path)
     process, run, first = start(
         project,
         "-i",
-        project.inventory("gated", **{address: text}),
+        inventory,
         job_id="elastic",
         num_epochs=40,
         step_ms=60,

@@ -7,36 +7,48 @@ import signal
 
 import pytest
 
-from tests.waiting import until
+from tests.playbooks.conftest import end
 
 LONG = "import time\nprint('here', flush=True)\ntime.sleep(3600)\n"
+BRIEF = "import mxnet as mx\nmx.kv.create('dist_sync')\n"
+FAILS = "raise SystemExit('out of luck')\n"
 PORT = 9300
 
 
 @pytest.fixture
 def nodes(pair, tmp_path):
-    """Return the project on two nodes, where the detached job `holder` has the port PORT."""
-    (tmp_path / "it.py").write_text(LONG)
+    """Return the project on two nodes, where the detached job `holder` has the port PORT.
+
+    The job has the id of a restart of the job `restarted`.
+    """
+    for name, text in (("it.py", LONG), ("brief.py", BRIEF), ("fails.py", FAILS)):
+        (tmp_path / name).write_text(text)
+    pair.brief = str(tmp_path / "brief.py")
+    pair.restarted = "holder-" + tmp_path.name[-20:]
+    pair.holder = pair.restarted + "-r1"
     result, _ = pair.train(
         kv="dist_sync",
         script=str(tmp_path / "it.py"),
-        job_id="holder-" + tmp_path.name[-20:],
+        job_id=pair.holder,
         detach=True,
         root_port=PORT,
         start_timeout=0,
     )
     assert result.code == 0, result.output
-    pair.holder = "holder-" + tmp_path.name[-20:]
+    pair.begun = []
     yield pair
+    for process in pair.begun:
+        end(process)
     for pid in pair.processes():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def begin(nodes, job, **options):
-    """Start a short training job on PORT, and return its ansible-playbook."""
-    given = {"kv": "dist_sync", "num_epochs": 1, "root_port": PORT, "job_id": job, "tag": "q"}
-    return nodes.start("train.yml", "-e", json.dumps(dict(given, **options)))
+    """Start a short job on PORT, and return its ansible-playbook."""
+    given = {"kv": "dist_sync", "script": nodes.brief, "root_port": PORT, "job_id": job}
+    nodes.begun.append(nodes.start("train.yml", "-e", json.dumps(dict(given, **options))))
+    return nodes.begun[-1]
 
 
 def tickets(nodes):
@@ -52,6 +64,14 @@ def wait_for_tickets(nodes, process, *jobs):
     nodes.until(process, lambda: all(set(jobs) <= set(there) for there in tickets(nodes).values()))
 
 
+def listed(nodes):
+    """Return the jobs of status.yml and its output."""
+    result = nodes.run("status.yml")
+    assert result.code == 0, result.output
+    status = json.loads((nodes.path / ".state" / "local" / "status.json").read_text())
+    return {job["job"]: job for job in status["jobs"]}, result.output
+
+
 def end_holder(nodes):
     result = nodes.run("stop.yml", "-e", "job=" + nodes.holder)
     assert result.code == 0, result.output
@@ -63,15 +83,26 @@ def times(nodes, job):
 
 
 def test_jobs_that_wait_for_room_start_in_the_order_of_their_arrival(nodes):
-    """A job that does not wait is refused, and a dead controller's ticket lapses."""
+    """A job that does not wait is refused, and only a killed controller's ticket has to lapse."""
     dead = begin(nodes, "dead", wait_for_room="1h", lease=5)
-    wait_for_tickets(nodes, dead, "dead")
+    leaves = begin(nodes, "leaves", wait_for_room="1h")
+    wait_for_tickets(nodes, dead, "dead", "leaves")
+    os.killpg(leaves.pid, signal.SIGINT)  # Ctrl-C in its terminal
+    output = nodes.finish(leaves)
+    assert leaves.returncode != 0 and "interrupted" in output, output
+    assert not any("leaves" in there for there in tickets(nodes).values()), output
     os.killpg(dead.pid, signal.SIGKILL)
-    dead.communicate()
-    first = begin(nodes, "first", wait_for_room="1h")
-    wait_for_tickets(nodes, first, "first")
-    second = begin(nodes, "second", wait_for_room=3600)
-    wait_for_tickets(nodes, second, "second")
+    nodes.finish(dead)
+
+    waiting = {}
+    for job, seconds in (("first", "1h"), ("second", 3600), ("third", "1d")):
+        waiting[job] = begin(nodes, job, wait_for_room=seconds)
+        wait_for_tickets(nodes, waiting[job], job)
+    jobs, table = listed(nodes)
+    found = [job for job, entry in jobs.items() if entry["state"] == "waiting"]
+    assert found[-3:] == ["first", "second", "third"], "in the order of the queue"
+    assert "port %d on " % PORT in " ".join(jobs["third"]["waits"]["reasons"]), jobs["third"]
+    assert "began to wait for room 0:" in table and nodes.holder in table, table
 
     refused, run = nodes.train(kv="dist_sync", root_port=PORT, job_id="barges")
     assert refused.code != 0 and "in use by the job" in refused.output, refused.output
@@ -79,37 +110,48 @@ def test_jobs_that_wait_for_room_start_in_the_order_of_their_arrival(nodes):
     late, run = nodes.train(kv="dist_sync", root_port=PORT, job_id="late", wait_for_room="3s")
     assert late.code != 0 and not run.exists(), late.output
     assert "The job has waited for 0:03: give a longer wait_for_room" in late.output, late.output
+    assert "in use by the job third, which waits for room" not in late.output, "the first is named"
+    assert not any("late" in there for there in tickets(nodes).values()), tickets(nodes)
+    there = nodes.path / ".state" / "local" / "jobs" / "node2" / "taken"
+    there.mkdir()
+    (there / "plan.json").write_text("{}")
+    taken, _ = nodes.train(kv="dist_sync", root_port=PORT, job_id="taken", wait_for_room="1h")
+    assert taken.code != 0 and "waiting for" not in taken.output, "a problem ends no wait later"
+    assert "the job_id taken is taken on this node" in taken.output, taken.output
 
     end_holder(nodes)
-    for job, process in (("first", first), ("second", second)):
+    for job, process in waiting.items():
         output = nodes.finish(process)
         assert process.returncode == 0 and "OK        job " + job in output, output
         words = "waiting for room: node1: port %d on " % PORT
         assert words in output and "in use by the job " + nodes.holder in output, output
     assert times(nodes, "first")[1] <= times(nodes, "second")[0]
-    assert set(tickets(nodes)["node1"]) <= {"late"}, "a started job has no ticket"
+    assert times(nodes, "second")[1] <= times(nodes, "third")[0]
+    assert tickets(nodes) == {"node1": [], "node2": []}, "a started job has no ticket"
     nodes.wait_for_nothing_left()
 
 
-def test_a_job_waits_for_the_end_of_another_job(nodes):
+def test_a_job_waits_for_the_end_of_another_job(nodes, tmp_path):
+    """The other job may be a restart, may wait itself, and may fail."""
     refused, run = nodes.train(kv="dist_sync", after="nothing", job_id="lonely")
     assert refused.code != 0 and not run.exists(), refused.output
     assert "after=nothing: no node of this job has such a job" in refused.output, refused.output
 
-    process = begin(nodes, "next", root_port="auto", after=nodes.holder)
-    seen = []
-    os.set_blocking(process.stdout.fileno(), False)
-
-    def says():
-        with contextlib.suppress(BlockingIOError):
-            seen.append(os.read(process.stdout.fileno(), 1 << 16).decode(errors="replace"))
-        return "waiting for the end of the job " + nodes.holder in "".join(seen)
-
-    until(says, 120, lambda: "".join(seen))
-    assert process.poll() is None and not (nodes.path / "runs" / "next").exists()
-    assert tickets(nodes)["node2"] == [] or "next" not in tickets(nodes)["node2"]
+    script, free = str(tmp_path / "fails.py"), {"root_port": "auto"}
+    fails = begin(nodes, "fails", after=nodes.restarted, script=script, **free)
+    wait_for_tickets(nodes, fails, "fails")
+    last = begin(nodes, "last", after="fails", **free)
+    wait_for_tickets(nodes, last, "last")
+    jobs, table = listed(nodes)
+    assert jobs["fails"]["waits"]["after"] == nodes.restarted, jobs
+    assert "began to wait for the end of the job fails 0:" in table, table
+    assert fails.poll() is None and not (nodes.path / "runs" / "fails").exists()
     end_holder(nodes)
-    output = nodes.finish(process)
-    assert process.returncode == 0 and "OK        job next" in output, output
-    assert times(nodes, nodes.holder)[1] <= times(nodes, "next")[0]
+    output = nodes.finish(fails)
+    assert fails.returncode != 0 and "out of luck" in output, output
+    assert output.count("waiting for the end of the job " + nodes.restarted) == 1, output
+    output = nodes.finish(last)
+    assert last.returncode == 0 and "OK        job last" in output, output
+    assert times(nodes, nodes.holder)[1] <= times(nodes, "fails")[0]
+    assert times(nodes, "fails")[1] <= times(nodes, "last")[0]
     nodes.wait_for_nothing_left()

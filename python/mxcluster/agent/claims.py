@@ -23,6 +23,7 @@ from mxcluster.node import processes
 
 LOCK = ".starting.lock"
 PREPARED = 600.0  # the longest time from the preparation of a job to its first status (seconds)
+RESTART = 120.0  # the longest time from the report of an attempt to the next attempt (seconds)
 PATIENCE = 40.0  # seconds to wait for the start of another job, longer than any start
 WAITS = ", which waits for room"  # after the name of a job that has a ticket and does not run
 
@@ -66,14 +67,34 @@ def runs(folder: JobFolder) -> bool:
 def state_of(root: str, job: str) -> str:
     """Return "runs", "ended" or "unknown" for a job and its restarts on this node.
 
-    A job that may be about to start runs. Args: `root` the folder of all job folders.
+    A job that waits, or that may be about to start or to restart, runs. Args: `root` the folder of
+    all job folders.
     """
-    known = [name for name in names(root) if name == job or attempt(name)[0] == job[:MOST_OF_FIRST]]
+
+    def is_meant(name: str) -> bool:
+        return name == job or attempt(name)[0] == job[:MOST_OF_FIRST]
+
+    if any(is_meant(ticket.job) for ticket in tickets.ahead_of(root, None)):
+        return "runs"
+    known = [name for name in names(root) if is_meant(name)]
     for folder in (JobFolder(os.path.join(root, name)) for name in known):
         with contextlib.suppress(OSError):  # the folder was removed
-            if is_owned(folder):
+            if is_owned(folder) or _may_restart(folder):
                 return "runs"
     return "ended" if known else "unknown"
+
+
+def _may_restart(folder: JobFolder) -> bool:
+    """Return True for RESTART seconds if another attempt may follow the attempt in `folder`.
+
+    Between two attempts no process of the job runs.
+    """
+    with contextlib.suppress(MxclusterError):
+        known, plan = folder.status(), folder.known_plan()
+        if known and known.ended and known.has_failed and known.reason != "stopped" and plan:
+            began = known.ended + plan.options.restart_delay
+            return bool(plan.options.max_restarts) and time.time() < began + RESTART
+    return False
 
 
 def conflicts(plan: NodePlan, taken: Dict[str, Dict[str, str]]) -> List[str]:

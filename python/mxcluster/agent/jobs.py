@@ -4,7 +4,7 @@ import contextlib
 import os
 from typing import List, Optional, Set
 
-from mxcluster.agent import batch_job, claims, commands, retention
+from mxcluster.agent import batch_job, claims, commands, retention, tickets
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import MxclusterError
 from mxcluster.model import protocol
@@ -35,7 +35,8 @@ def listing(request: protocol.Jobs) -> JobList:
     )
     found = [entry for entry in found if entry.job not in older]
     disk = retention.disk_use(root) if request.measure else None
-    return JobList(jobs=found, cleared=cleared, disk=disk)
+    waiting = tickets.ahead_of(root, None)
+    return JobList(jobs=found, cleared=cleared, disk=disk, waiting=waiting)
 
 
 def _clear(root: str) -> List[str]:

@@ -1,8 +1,9 @@
 """Keep the tickets of the jobs that wait for room on this node.
 
 A ticket is a file in the folder of all jobs. The controller of a waiting job renews the ticket with
-each poll, so that the ticket of a dead controller lapses as a lease does. Jobs with a later ticket,
-and jobs without a ticket, find the ports and GPUs of a valid ticket in use.
+each poll, so that the ticket of a dead controller lapses as a lease does. A controller that gives
+up withdraws the ticket at once. Jobs with a later ticket, and jobs without a ticket, find the ports
+and GPUs of a valid ticket in use.
 """
 
 import contextlib

@@ -5,6 +5,7 @@ Ansible copies no module to the node for such a plugin. This module imports Ansi
 """
 
 import getpass
+import re
 import shlex
 from typing import List, Optional, Tuple, Union
 
@@ -23,6 +24,7 @@ from mxcluster.errors import MxclusterError
 from mxcluster.model.host_variables import of_host
 from mxcluster.model.protocol import Request
 
+CONNECT = "-o ConnectTimeout=%d "
 NO_DATA = b"\n"  # for a command that reads nothing; Ansible takes no bytes for no stdin
 
 
@@ -130,6 +132,20 @@ class NodeTask(ActionBase):  # type: ignore[misc]  # ansible has no types
         contact.refuse_root(host, wanted.trainer, login)
         contact.refuse_old_python(host, output, CORE, oldest_python(CORE))
         return login, output if at_once else self._enter(program, stdin)
+
+    def limit_connecting(self, seconds: int) -> None:
+        """Set ssh's connect timeout to `seconds` and disable the retries of the connection.
+
+        The caller itself retries for O(patience) seconds.
+        """
+        connection = self._connection
+        if connection.transport == "ssh":
+            connection.set_option("reconnection_retries", 0)
+            options = re.sub(
+                r"^(-o ConnectTimeout=\d+ )+", "", connection.get_option("ssh_args") or ""
+            )
+            # ssh uses the first value of a repeated option.
+            connection.set_option("ssh_args", CONNECT % seconds + options)
 
     def _value(self, task_vars: TaskVars, name: str) -> object:
         """Return the value of a host variable with its templates evaluated, None without a value.

@@ -20,7 +20,7 @@ from mxcluster.agent import (
     tickets,
 )
 from mxcluster.model import protocol
-from mxcluster.model.answers import Answer, CheckedNode, Looked, Queued, Recorded
+from mxcluster.model.answers import Answer, CheckedNode, Held, Looked, Queued, Recorded
 from mxcluster.model.protocol import Request
 from mxcluster.model.record import encode
 
@@ -41,12 +41,13 @@ def _queue(request: protocol.Queue) -> Queued:
     from mxcluster.node import probe
 
     root, job, ticket = os.path.dirname(request.job_dir), request.job_id, request.ticket
-    if ticket:
-        tickets.renew(root, ticket)
-    address, ports = (ticket.address, ticket.ports) if ticket else (None, [])
+    if ticket is None:
+        tickets.remove(root, job)
+        return Queued(held=Held(ports={}, gpus={}))
+    tickets.renew(root, ticket)
     return Queued(
-        held=probe.held(address, ports, claims.held(root, job)),
-        after=claims.state_of(root, request.after) if request.after else "",
+        held=probe.held(ticket.address, ticket.ports, claims.held(root, job)),
+        after=claims.state_of(root, ticket.after) if ticket.after else "",
     )
 
 

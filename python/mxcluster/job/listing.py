@@ -6,7 +6,7 @@ The training user can write to the job folders, so the content of a job folder i
 import json
 import posixpath
 import time
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Container, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.errors import BadInput, did_you_mean, refuse, shown, some
 from mxcluster.job import live_line, verdict_text
@@ -14,8 +14,9 @@ from mxcluster.job.verdict import first_failure
 from mxcluster.lists import aligned, grouped
 from mxcluster.model import shapes
 from mxcluster.model.answers import JobEntry, JobList, JobState
-from mxcluster.model.listing import Held, JobUse, ListedJob
+from mxcluster.model.listing import Held, JobUse, JobWait, ListedJob
 from mxcluster.model.plan import Plan
+from mxcluster.model.ticket import Ticket
 
 JobLists = Mapping[str, Optional[JobList]]  # {host: its job list, None without a list}
 
@@ -32,7 +33,7 @@ USES = (
 NOT_MEASURED = "not measured"
 STATES = {"lease": "lease ran out"}  # {state: text in the table}, if the state's name is unclear
 # A job has the first of these states that a node has.
-_ORDER = "running failed peer lease shutdown stopped engine broken prepared".split()
+_ORDER = "running failed peer lease shutdown stopped engine broken prepared waiting".split()
 ABSENT = ("missing", "not asked")  # the states of a node without a known part of a job
 OTHER_LOGS = ("agent", "rendezvous", "mpirun")  # logs of programs besides the processes of a plan
 WORKER_0 = "worker-0"
@@ -47,7 +48,10 @@ class Paths(NamedTuple):
 
 
 def merge(answers: JobLists, now: Optional[float] = None) -> List[ListedJob]:
-    """Return the jobs of all nodes. Running jobs come first, and newer jobs before older jobs.
+    """Return the jobs of all nodes.
+
+    Running jobs come first, then waiting jobs in the order of their queue, then all other jobs.
+    Newer jobs come before older jobs.
 
     Args: `now` in unix seconds (default: the clock).
     """
@@ -61,11 +65,43 @@ def merge(answers: JobLists, now: Optional[float] = None) -> List[ListedJob]:
             if known.state in ("ended", "prepared"):
                 parts[name][host] = known.replaced(state="running", reason=None, ended=None)
     found = [_job(name, entries, answers, now) for name, entries in parts.items()]
-    return sorted(
-        found,
-        key=lambda job: (job.state == "running", job.started or 0, job.job),
-        reverse=True,
-    )
+    found += _waiting(answers, set(parts))
+    return sorted(found, key=_place, reverse=True)
+
+
+def _place(job: ListedJob) -> Tuple[bool, bool, float, str]:
+    """Return the place of a job in the list, the highest first."""
+    when = -job.waits.since if job.waits else job.started or 0
+    return job.state == "running", job.waits is not None, when, job.job
+
+
+def _waiting(answers: JobLists, started: Container[str]) -> List[ListedJob]:
+    """Return the jobs that have only tickets. Args: `started` the ids of the other jobs."""
+    tickets: Dict[str, Dict[str, Ticket]] = {}
+    for host, answer in sorted(answers.items()):
+        for ticket in answer.waiting if answer else ():
+            if ticket.job not in started:
+                tickets.setdefault(ticket.job, {})[host] = ticket
+    return [
+        ListedJob(
+            job=name,
+            kv=None,
+            state="waiting",
+            detached=False,
+            started=None,
+            ended=None,
+            nodes=dict.fromkeys(of_hosts, "waiting"),
+            holds={},
+            progress=None,
+            first_failure=None,
+            waits=JobWait(
+                since=min(ticket.since for ticket in of_hosts.values()),
+                after=max(ticket.after for ticket in of_hosts.values()),
+                reasons=[line for ticket in of_hosts.values() for line in ticket.reasons],
+            ),
+        )
+        for name, of_hosts in tickets.items()
+    ]
 
 
 def _job(
@@ -160,7 +196,7 @@ def choose(jobs: Sequence[ListedJob], job_id: str, lost: Sequence[str] = ()) -> 
 
     If `job_id` is "" and no job is running or prepared, the result is None. Raises BadInput with a
     list of jobs if no job is named `job_id`. Also raises BadInput if `job_id` is "" and several
-    jobs are running or prepared.
+    jobs are running or prepared, and for a waiting job.
 
     Args: `lost` the hosts that did not answer.
     """
@@ -190,6 +226,11 @@ def choose(jobs: Sequence[ListedJob], job_id: str, lost: Sequence[str] = ()) -> 
                 else "these nodes have no job. If the job ran on other nodes, give the inventory "
                 "of those nodes with -i",
             )
+        )
+    if found.waits:
+        raise BadInput(
+            "the job %s waits, and has no process and no log yet: end the wait with Ctrl-C in its "
+            "train.yml, or wait for the start" % found.job
         )
     return found
 
@@ -316,7 +357,7 @@ def table(jobs: Sequence[ListedJob], now: Optional[float] = None) -> List[str]:
     lines = aligned([headings, *rows])
     result = lines[:1]
     for job, text in zip(jobs, lines[1:]):
-        result += [text] + ["    " + note for note in _notes(job)]
+        result += [text] + ["    " + note for note in _notes(job, now)]
     return [verdict_text.printable(text) for text in result]
 
 
@@ -354,8 +395,17 @@ def _cell(job: ListedJob, name: str, form: str, factor: float) -> str:
     return NOT_MEASURED if value is None else form % (factor * value)
 
 
-def _notes(job: ListedJob) -> List[str]:
+def _wait(wait: JobWait, now: Optional[float]) -> str:
+    """Return the note about a wait: since when, and for what."""
+    what = "the end of the job %s" % wait.after if wait.after else "room"
+    reasons = "; ".join(wait.reasons[:NAMED]) if not wait.after else ""
+    return "began to wait for %s %s%s" % (what, _ago(wait.since, now), reasons and ": " + reasons)
+
+
+def _notes(job: ListedJob, now: Optional[float]) -> List[str]:
     notes = [job.progress] if job.progress else []
+    if job.waits:
+        notes.append(_wait(job.waits, now))
     if job.first_failure:
         notes.append(verdict_text.sentence(job.first_failure))
     for state in ("broken", "missing", "not asked", "prepared"):

@@ -15,6 +15,7 @@ from mxcluster.errors import BadInput, refuse, shown
 from mxcluster.launchers import LAUNCHERS
 from mxcluster.model.job_knobs import HOST, MEASURING, Options, Secrets
 from mxcluster.model.knob import WITH_SCHEME, knobs_of, read
+from mxcluster.model.names import attempt
 from mxcluster.model.written import MOST_ALL_TEXTS, MOST_TEXT, environment, to_environment
 from mxcluster.numbers import to_int
 
@@ -191,7 +192,11 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
         "max_restarts=%(max_restarts)s needs savemodel=true, because a restart continues from a "
         "saved checkpoint: add -e savemodel=true",
     ),
-    _needs("elastic", "max_restarts", "add -e max_restarts=3, or leave elastic out"),
+    (
+        # The last restart has no further one.
+        lambda given: given.elastic and not given.max_restarts and not attempt(given.job_id)[1],
+        "elastic=true needs max_restarts: add -e max_restarts=3, or leave elastic out",
+    ),
     (
         lambda given: (
             given.elastic

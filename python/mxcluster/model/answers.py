@@ -34,6 +34,7 @@ from mxcluster.model.shapes import (
     words,
 )
 from mxcluster.model.status import MOST_PROCESSES, RUNNING, LatestPulse, Status
+from mxcluster.model.ticket import Ticket
 
 A = TypeVar("A", bound="Answer")
 S = TypeVar("S", bound="AnswerWithStatus")
@@ -116,7 +117,7 @@ class Queued(Answer):
     held: Held = field(record(Held))
     """The ports and GPUs in use by programs, jobs, and waiting jobs ahead of this one."""
     after: str = field(or_empty(one_of("runs", "ended", "unknown")), default="")
-    """The state of the job before this one, "" without such a job."""
+    """The state of the job that the ticket awaits, "" without such a job."""
 
 
 class Recorded(Answer):
@@ -312,6 +313,8 @@ class JobList(Answer):
     """Ids of the ended jobs whose files for a running job were removed."""
     disk: Optional[DiskUse] = field(optional(record(DiskUse)), default=None)
     """None if the request did not ask for it."""
+    waiting: Sequence[Ticket] = field(each(record(Ticket), MOST_JOBS), default=[])
+    """The tickets of the jobs that wait on the node, the first in the queue first."""
     units: Optional[Sequence[str]] = field(optional(each(words, 10000)), default=None)
     """The jobs whose units run. Root gives them."""
 

@@ -12,8 +12,10 @@ from mxcluster.model.shapes import (
     matching,
     number,
     optional,
+    or_empty,
     real,
     table,
+    unix_time,
     whole,
     words,
 )
@@ -46,18 +48,29 @@ class JobUse(Record, nulls=True):
     """The mean use of the job's GPUs, 0 to 1."""
 
 
+class JobWait(Record):
+    """The wait of a job for room, or for the end of another job."""
+
+    since: float = field(unix_time)
+    """The time of the controller of the job at which the wait began, in unix seconds."""
+    after: str = field(or_empty(names.job_id), default="")
+    """The job whose end the job awaits, "" for a job that waits for room."""
+    reasons: Sequence[str] = field(each(words, MOST))
+    """A line for each port and GPU that a node lacks."""
+
+
 class ListedJob(Record):
     """A job on the nodes.
 
     The state of a node is "running", "done", "failed", "peer" (another node's part failed),
     "stopped", "lease" (the lease ran out), "shutdown" (the node went down), "engine", "prepared",
-    "broken" (damaged files), "missing" (the node has no part of the job) or "not asked" (the
-    controller has no job list of the node).
+    "broken" (damaged files), "waiting" (the node has a ticket of the job only), "missing" (the node
+    has no part of the job) or "not asked" (the controller has no job list of the node).
 
     The job is "running" if a node of the job is "running". The job is "done" if each node of the
     job with a job list is "done". Otherwise the state of the job is the first of "failed" (also for
-    "peer"), "lease", "shutdown", "stopped", "engine", "broken" and "prepared" that a node has, or
-    else "incomplete".
+    "peer"), "lease", "shutdown", "stopped", "engine", "broken", "prepared" and "waiting" that a
+    node has, or else "incomplete".
     """
 
     job: str = field(names.job_id)
@@ -81,6 +94,8 @@ class ListedJob(Record):
     """The node that completes the checkpoints of a running job, None if it is unknown."""
     use: Optional[JobUse] = field(optional(record(JobUse)), default=None)
     """None for a job that does not run, or whose meters have no figure yet."""
+    waits: Optional[JobWait] = field(optional(record(JobWait)), default=None)
+    """The wait of a job whose state is "waiting"."""
 
 
 class InterruptedJob(Record):

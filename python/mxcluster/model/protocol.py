@@ -301,13 +301,11 @@ class Join(OfJob, kind="join"):
 
 
 class Queue(OfJob, kind="queue"):
-    """Keep the place of a waiting job in the queue of the node, and read the facts for its wait."""
+    """Keep or end the wait of a job on the node, and read the facts for the wait."""
 
     ANSWER = answers.Queued
     ticket: Optional[Ticket] = field(optional(record(Ticket)), default=None)
-    """The ticket to write or renew, None for a job that does not queue yet."""
-    after: str = field(or_empty(names.job_id), default="")
-    """A job whose state the node tells, "" for none."""
+    """The ticket to write or renew, None to withdraw the ticket of a job that gives up."""
 
 
 class Wait(OfJob, kind="wait"):

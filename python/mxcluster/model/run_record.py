@@ -101,6 +101,8 @@ class RunRecord(Record, nulls=True):
     code: Optional[Code] = field(optional(record(Code)), default=None)
     given: Mapping[str, str] = field(_knobs)
     """{knob: its text} of the knobs as the user gave them with -e or in the inventory."""
+    of_inventory: Sequence[str] = field(each(words, 1000), default=[])
+    """The names of those in the inventory. Records of earlier versions have none."""
     resolved: Options = field(of_plan)
     """The final values of all knobs."""
     attached: bool = field(flag, default=False)

@@ -1,11 +1,12 @@
 """Define the row of a run in the history, the content of runs/<job>/summary.json."""
 
-from typing import Mapping, Optional
+from typing import Mapping, Optional, Sequence
 
 from mxcluster.model import names
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import (
     LARGEST,
+    each,
     figure,
     number,
     one_of,
@@ -31,6 +32,8 @@ class RunSummary(Record):
     """The script, the MPI command, or the network and the data."""
     knobs: Mapping[str, str] = field(table(words, words), default={})
     """{knob: value} of the given knobs. Without run.json, those that differ from their defaults."""
+    of_inventory: Sequence[str] = field(each(words, 1000), default=[])
+    """The names of the given knobs whose values the inventory has."""
     accuracy: Optional[float] = field(optional(figure), default=None)
     """The accuracy on held-out samples, 0 to 1."""
     samples_per_s: Optional[float] = field(optional(number), default=None)

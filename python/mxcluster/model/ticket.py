@@ -4,7 +4,9 @@ from typing import Optional, Sequence, Tuple
 
 from mxcluster.model import names
 from mxcluster.model.record import Record, field
-from mxcluster.model.shapes import each, ipv4, optional, real, unix_time, whole
+from mxcluster.model.shapes import each, ipv4, optional, or_empty, real, unix_time, whole, words
+
+MOST_REASONS = 20
 
 
 class Ticket(Record):
@@ -20,6 +22,10 @@ class Ticket(Record):
     ports: Sequence[int] = field(each(whole(0, 65535), 100000), default=[])
     gpus: Sequence[int] = field(each(whole(0, names.MOST_GPU), 1024), default=[])
     """The numbers of the GPUs that the job may take."""
+    after: str = field(or_empty(names.job_id), default="")
+    """The job whose end this job awaits, without ports and GPUs of its own yet; "" for none."""
+    reasons: Sequence[str] = field(each(words, MOST_REASONS), default=[])
+    """The lines of the controller about the ports and GPUs that the node lacks."""
 
     @property
     def place(self) -> Tuple[float, str]:

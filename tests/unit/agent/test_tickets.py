@@ -2,13 +2,14 @@
 
 import json
 import os
+import time
 import types
 
 import pytest
 
 from mxcluster.agent import claims, tickets
 from mxcluster.entry.commands import carry_out
-from mxcluster.model.protocol import Look, Queue, Stop
+from mxcluster.model.protocol import Jobs, Look, Queue, Stop
 from mxcluster.model.ticket import Ticket
 from tests.unit.agent.jobs import Job
 
@@ -98,25 +99,51 @@ def test_a_node_answers_with_the_queue_and_with_the_job_before(tmp_path):
     root = tmp_path / "jobs"
     before = Job(root / "before")
 
-    def ask(job, **more):
-        return carry_out(Queue(job_dir=str(root / job), **more))
+    def ask(job, *place, **more):
+        wanted = ticket(job, *(place or (2.0,)), **more)
+        return carry_out(Queue(job_dir=str(root / job), ticket=wanted))
 
     assert ask("new", after="before").after == "unknown"
     os.makedirs(before.path)
     before.start("sleep 60")
     try:
         assert ask("new", after="before").after == "runs"
-        assert ask("new").after == "" and ahead(root) == [], "only a ticket takes a place"
-        ask("other", ticket=ticket("other", 1.0, gpus=[3]))
-        found = ask("new", ticket=ticket("new", 2.0, gpus=[3]))
-        assert found.held.gpus == {"3": "the job " + WAITS % "other"}
+        assert ask("third", after="new").after == "runs", "a waiting job may start yet"
+        ask("other", 1.0, gpus=[3])
+        found = ask("new", gpus=[3])
+        assert found.after == "" and found.held.gpus == {"3": "the job " + WAITS % "other"}
         look = Look.decode({"request": {"jobs_dir": str(root), "job": "third"}})
         assert carry_out(look).held.gpus == {"3": "the job " + WAITS % "other"}
         look = Look.decode({"request": {"jobs_dir": str(root), "job": "other"}})
         assert carry_out(look).held.gpus == {}
+        waiting = carry_out(Jobs(jobs_dir=str(root))).waiting
+        assert [(one.job, one.after) for one in waiting] == [
+            ("other", ""),
+            ("new", ""),
+            ("third", "new"),
+        ]
+        carry_out(Queue(job_dir=str(root / "other")))
+        assert ahead(root) == ["new", "third"], "the job has withdrawn its ticket"
+        carry_out(Queue(job_dir=str(root / "other")))
     finally:
         carry_out(Stop(job_dir=before.path))
     assert ask("new", after="before").after == "ended"
+
+
+@pytest.mark.parametrize("command, max_restarts", [("exit 3", 1), ("exit 3", 0), ("exit 0", 1)])
+def test_a_failed_job_with_another_attempt_counts_as_running(tmp_path, command, max_restarts):
+    """Only for a time, because the controller may decide against the attempt."""
+    job = Job(tmp_path / "job-1")
+    os.makedirs(job.path)
+    job.start(command, options={"max_restarts": max_restarts, "restart_delay": 30.0})
+    assert job.end() and job.nothing_left()
+    more = command == "exit 3" and max_restarts
+    assert claims.state_of(str(tmp_path), "job-1") == ("runs" if more else "ended")
+    for passed, state in ((claims.RESTART + 20, "runs"), (claims.RESTART + 31, "ended")):
+        path = tmp_path / "job-1" / "status.json"
+        known = json.loads(path.read_text())
+        path.write_text(json.dumps(dict(known, ended=time.time() - passed)))
+        assert claims.state_of(str(tmp_path), "job-1") == (state if more else "ended")
 
 
 @pytest.mark.parametrize(

@@ -155,6 +155,45 @@ def test_a_figure_that_the_kernel_does_not_tell_is_not_measured():
     assert headings[-1] == "GPUs", "no meter has a figure yet"
 
 
+def ticket(job, since, **more):
+    return dict({"job": job, "since": since, "lease": 90.0}, **more)
+
+
+def test_waiting_jobs_come_in_the_order_of_their_queue_with_their_reasons():
+    lists = {
+        host: JobList.decode(
+            {
+                "jobs": [entry("runs", host=host)],
+                "waiting": [
+                    ticket("runs", 900.0),  # about to be removed by the agent
+                    ticket("first", 1000.0, reasons=["%s: GPU 0 is in use by \x1b[2Jx" % host]),
+                    ticket("second", 1010.0, after="runs"),
+                ],
+            }
+        )
+        for host in "ab"
+    }
+    jobs = listing.merge(lists, now=1060.0)
+    assert [(job.job, job.state) for job in jobs] == [
+        ("runs", "running"),
+        ("first", "waiting"),
+        ("second", "waiting"),
+    ]
+    assert jobs[1].encode()["waits"] == {
+        "since": 1000.0,
+        "after": "",
+        "reasons": ["a: GPU 0 is in use by x", "b: GPU 0 is in use by x"],
+    }
+    text = "\n".join(listing.table(jobs, now=1060.0))
+    reasons = "a: GPU 0 is in use by x; b: GPU 0 is in use by x"
+    assert "    began to wait for room 1:00 ago: " + reasons in text, text
+    assert "    began to wait for the end of the job runs 0:50 ago" in text, text
+    with pytest.raises(BadInput, match="the job second waits.*Ctrl-C in its train.yml"):
+        listing.choose(jobs, "second")
+    assert listing.choose(jobs, "").job == "runs"
+    assert [job.job for job in listing.choose_to_stop(jobs, "", True)] == ["runs"]
+
+
 def test_a_failure_is_shown_without_control_characters():
     place = {"host": "a", "role": "worker", "index": 1, "name": "worker-1"}
     failure = dict(place, reason="killed \x1b[31mred", time=1.0, log=[], exit_code=1)

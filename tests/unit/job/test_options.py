@@ -238,6 +238,12 @@ def test_contradicting_options_are_refused(given, words):
     assert all(word in message for word in words), message
 
 
+def test_the_last_restart_of_an_elastic_job_is_elastic():
+    """It has no further restart, and the first attempt was checked."""
+    last = {"elastic": True, "max_restarts": 0, "job_id": "mine-r3", "savemodel": True}
+    assert options.cast(last).elastic
+
+
 def test_a_script_needs_no_options_of_the_program():
     given = {
         "script": "my.py",

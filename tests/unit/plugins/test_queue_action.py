@@ -11,11 +11,13 @@ from mxcluster.job.plan import packed
 from mxcluster.model.node_requests import LookRequest
 from plugins.action import mxcluster_queue as action
 from tests.plans import plan_with, process_of
+from tests.waiting import until
 
 NODE = {"python": "/p", "address": "10.0.0.1"}
 FREE = {"held": {"ports": {}, "gpus": {}}, "after": ""}
 TAKEN = {"held": {"ports": {"9500": "the job a"}, "gpus": {}}, "after": ""}
 REFUSED = {"failed": True, "msg": "node1 refuses"}
+REASON = "b: port 9500 on 10.0.0.1 is in use by the job a"
 LOST = AnsibleConnectionFailure("no route to host")
 
 
@@ -28,10 +30,11 @@ class Nodes:
 
     def __init__(self, answers, monkeypatch, tmp_path, **options):
         self.answers = {host: list(given) for host, given in answers.items()}
-        self.asked, self.shown = {host: [] for host in answers}, []
+        self.asked, self.shown, self.withdrawn = {host: [] for host in answers}, [], []
         monkeypatch.setattr(action.C, "DEFAULT_LOCAL_TMP", str(tmp_path))
         monkeypatch.setattr(action.NodeTask, "run", lambda self, tmp, task_vars: {})
-        monkeypatch.setattr(action.processes, "set_pdeathsig", lambda *_: None)
+        monkeypatch.setattr(action.ActionModule, "_hear_signals", lambda self: None)
+        monkeypatch.setattr(action.ActionModule, "limit_connecting", lambda *_: None)
         monkeypatch.setattr(action.display, "display", self.shown.append)
         processes = [process_of(host=host, index=index) for index, host in enumerate(answers)]
         given = dict({"lease": 1.0, "root_port": 9500}, **options)
@@ -49,17 +52,19 @@ class Nodes:
                 "job_dir": "/jobs/job-1",
                 "packed_plan": self.packed,
                 "poll": "0",
-                "connection": {"users": [], "trainer": "", "modules": True},
             },
         )
 
-        def ask(python, request, task_vars, connection):
-            self.asked[host].append((request, connection))
+        def ask(python, request, task_vars):
+            if request.ticket is None:
+                self.withdrawn.append(host)
+                return dict(FREE)
+            self.asked[host].append(request)
             answers = self.answers[host]
             found = answers.pop(0) if len(answers) > 1 else answers[0]
             if isinstance(found, Exception):
                 raise found
-            return dict(found)
+            return dict(found() if callable(found) else found)
 
         made.ask = ask
         return made
@@ -94,20 +99,17 @@ def nodes(monkeypatch, tmp_path):
 
 def test_all_nodes_wait_for_the_last_one(nodes):
     """A node with room renews its ticket until the others have room, and the date is one."""
-    made = nodes({"a": [FREE], "b": [TAKEN] * 20 + [FREE]}, wait_for_room=60)
+
+    def of_b():
+        return FREE if len(made.asked["a"]) > 2 and len(made.asked["b"]) > 1 else TAKEN
+
+    made = nodes({"a": [FREE], "b": [of_b]}, wait_for_room=60)
     assert made.run() == {"a": {}, "b": {}}
-    tickets = [request.ticket for asked in made.asked.values() for request, _ in asked]
+    tickets = [request.ticket for asked in made.asked.values() for request in asked]
     assert len({ticket.since for ticket in tickets}) == 1 and tickets[0].ports == [9500]
-    assert len(made.asked["b"]) == 21 and len(made.asked["a"]) > 1
-    assert made.shown == ["waiting for room: b: port 9500 on 10.0.0.1 is in use by the job a"], (
-        "each reason once"
-    )
-
-
-def test_only_the_first_poll_tests_the_connection(nodes):
-    made = nodes({"a": [TAKEN, TAKEN, FREE]}, wait_for_room=60)
-    made.run()
-    assert [connection is not None for _, connection in made.asked["a"]] == [True, False, False]
+    assert made.withdrawn == [], "the agent removes the ticket"
+    assert made.asked["b"][1].ticket.reasons == [REASON]
+    assert made.shown == ["waiting for room: " + REASON], "each reason once"
 
 
 def test_a_wait_ends_on_all_nodes_when_its_time_is_over(nodes):
@@ -118,15 +120,7 @@ def test_a_wait_ends_on_all_nodes_when_its_time_is_over(nodes):
         "b: port 9500 on 10.0.0.1 is in use by the job a. The job has waited for 0:01: give a "
         "longer wait_for_room, name other ports or GPUs, or end the holder"
     )
-
-
-@pytest.mark.parametrize("trouble", [REFUSED, LOST])
-def test_a_node_that_refuses_at_once_ends_the_wait(nodes, trouble):
-    """A node without mxcluster must not cost the time of a lease."""
-    made = nodes({"a": [TAKEN], "b": [trouble]}, wait_for_room=3600, lease=3600.0)
-    found = made.run()
-    assert found["a"] == {} and ("failed" in found["b"] or "unreachable" in found["b"]), found
-    assert len(made.asked["b"]) == 1
+    assert sorted(made.withdrawn) == ["a", "b"]
 
 
 @pytest.mark.parametrize("trouble", [REFUSED, LOST])
@@ -140,23 +134,45 @@ def test_a_lasting_loss_of_a_node_ends_the_wait_on_all_nodes(nodes, trouble):
     made = nodes({"a": [FREE], "b": [TAKEN, trouble]}, wait_for_room=3600, lease=1.0)
     found = made.run()
     assert found["a"] == {} and ("failed" in found["b"] or "unreachable" in found["b"]), found
+    assert made.withdrawn == ["a"], "the ticket of a silent node lapses"
 
 
-def test_a_job_waits_for_the_end_of_another_without_a_ticket(nodes):
+@pytest.mark.parametrize("options", [{"wait_for_room": 3600}, {"after": "earlier"}])
+def test_an_interrupted_wait_withdraws_all_tickets(nodes, options):
+    made = nodes({"a": [dict(TAKEN, after="runs")], "b": [dict(TAKEN, after="runs")]}, **options)
+    interrupted = made.plugin("a")
+    made.plugin, plugin = lambda host: interrupted if host == "a" else plugin(host), made.plugin
+    threads, made.results = [made.begin(host) for host in "ab"], {}
+    until(lambda: all(len(asked) > 2 for asked in made.asked.values()))
+    interrupted._is_interrupted = True
+    for thread in threads:
+        thread.join(60)
+    assert made.results["a"]["failed"] and made.results["b"] == {}, made.results
+    assert sorted(made.withdrawn) == ["a", "b"]
+
+
+def test_a_job_that_waits_for_another_holds_no_port_and_gpu(nodes):
     answers = {"a": [after("unknown")], "b": [after("runs")] * 9 + [after("ended")]}
     made = nodes(answers, after="earlier")
     assert made.run() == {"a": {}, "b": {}}
     assert made.shown == ["waiting for the end of the job earlier"]
-    requests = [request for asked in made.asked.values() for request, _ in asked]
-    assert {(request.after, request.ticket) for request in requests} == {("earlier", None)}
+    tickets = [request.ticket for asked in made.asked.values() for request in asked]
+    held = {(one.after, one.address, tuple(one.ports), tuple(one.gpus)) for one in tickets}
+    assert held == {("earlier", None, (), ())} and made.withdrawn == []
+
+
+def test_all_nodes_show_one_line_about_the_job_before(nodes):
+    made = nodes({host: [after("runs")] * 9 + [after("ended")] for host in "abc"}, after="earlier")
+    made.run()
+    assert made.shown == ["waiting for the end of the job earlier"]
 
 
 def test_the_job_queues_after_the_end_of_the_other_job(nodes):
     answers = {"a": [after("runs"), after("ended"), TAKEN, FREE]}
     made = nodes(answers, after="earlier", wait_for_room=60)
     assert made.run() == {"a": {}}
-    found = [(request.after, request.ticket is not None) for request, _ in made.asked["a"]]
-    assert found == [("earlier", False)] * 2 + [("", True)] * 2
+    found = [(request.ticket.after, list(request.ticket.ports)) for request in made.asked["a"]]
+    assert found == [("earlier", [])] * 2 + [("", [9500])] * 2
 
 
 def test_a_job_that_no_node_knows_is_refused(nodes):
@@ -166,6 +182,7 @@ def test_a_job_that_no_node_knows_is_refused(nodes):
     assert found["a"]["msg"].startswith(
         "after=typo: no node of this job has such a job. Name a job"
     )
+    assert sorted(made.withdrawn) == ["a", "b"]
 
 
 def test_text_of_a_node_cannot_move_the_cursor(nodes):

@@ -25,7 +25,7 @@ def record(tmp_path, monkeypatch, check=False, **more):
         run_dir=str(tmp_path / "runs" / plan.job),
         packed_plan=packed.summary(plan, {}).packed_plan,
         script="",
-        options={"lr": "0.05", "kv": "dist_sync"},
+        options={"lr": "0.05", "kv": "dist_sync", "batch_size": 32},
         given=["lr", "secret_env"],
         looks=looks,
         records_dir=str(tmp_path / "nodes"),
@@ -40,7 +40,9 @@ def test_the_record_has_command_versions_and_machines_but_no_secret(tmp_path, mo
     found = json.loads((run / "run.json").read_text())
     assert found["command"][2:4] == ["-e", "lr=0.2 token=***"]
     assert found["nodes"]["node1"]["cpu"] == "EPYC red" and found["nodes"]["node2"]["cpu"] == ""
-    assert found["given"] == {"lr": "0.05"} and found["resolved"]["num_epochs"]
+    assert found["given"]["lr"] == "0.05" and found["resolved"]["num_epochs"]
+    # The kv of the plan differs from the default, and -e does not name it.
+    assert "lr" not in found["of_inventory"] and set(found["of_inventory"]) < set(found["given"])
     assert found["inventory"] == ["/site/hosts.yml"] and found["controller"]["ansible_core"]
     assert found["ended"] is None and found["begun"][-6] in "+-"
     assert "Give secret_env again" in (run / "knobs.yml").read_text()

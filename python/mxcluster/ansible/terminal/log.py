@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import time
-from typing import Optional, TextIO
+from typing import List, Optional, TextIO
 
 from ansible.utils import display as ansible_display
 from ansible.utils.display import Display
@@ -68,6 +68,8 @@ class Log:
         if ansible_display.logger is None:
             ansible_display.logger = logging.Logger("mxcluster", logging.DEBUG)  # -vvv is DEBUG
         ansible_display.logger.addHandler(self._handler)
+        for text in _earlier_warnings():
+            self._handler.handle(logging.makeLogRecord({"msg": text}))
 
     def learn(self, action: str, result: TaskResult) -> None:
         """Take the folders from a result of a plugin that runs on the controller.
@@ -133,6 +135,15 @@ class Log:
         old.close()
         os.remove(self.path)
         self.path = path
+
+
+def _earlier_warnings() -> List[str]:
+    """Return what Ansible has warned of before the playbook, such as of an inventory.
+
+    Ansible keeps these texts to show each of them once.
+    """
+    kinds = ("_deprecations", "_warns", "_errors")
+    return [text.strip() for kind in kinds for text in getattr(Display(), kind, ())]
 
 
 def _opened(path: str, flags: int = 0) -> TextIO:

@@ -9,7 +9,7 @@ from mxcluster.model.knob import read
 
 
 def hosts_to_try(
-    elastic: object, max_restarts: object, without: object, groups: Mapping[str, Sequence[str]]
+    elastic: object, without: object, groups: Mapping[str, Sequence[str]]
 ) -> List[str]:
     """Return the hosts that may have a part in an elastic job, [] for every other job.
 
@@ -17,12 +17,12 @@ def hosts_to_try(
 
     Args: `groups` {group: hosts}; the others are the knobs as the user wrote them.
     """
-    given = {"elastic": elastic, "max_restarts": max_restarts, "without": without}
+    given = {"elastic": elastic, "without": without}
     try:
         knobs = read(Options, given)
     except BadInput:
         return []
-    if not (knobs.elastic and knobs.max_restarts):
+    if not knobs.elastic:
         return []
     hosts = unique(
         host for group in ("scheduler", "servers", "workers") for host in groups.get(group, ())

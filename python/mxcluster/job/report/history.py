@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Dict, Iterable, List, Optional, Sequence
 
 from mxcluster.errors import BadInput, did_you_mean, shown
 from mxcluster.file_io import read_json, replace
@@ -18,6 +18,7 @@ from mxcluster.model import names
 from mxcluster.model.events import Event
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.plan import Plan
+from mxcluster.model.run_record import RunRecord
 from mxcluster.model.run_summary import FAILED, OK, RunSummary
 from mxcluster.model.verdict import Verdict
 
@@ -36,15 +37,15 @@ def summary(
     plan: Plan,
     verdict: Verdict,
     started: Optional[float],
-    given: Optional[Mapping[str, str]] = None,
+    record: Optional[RunRecord] = None,
 ) -> RunSummary:
     """Return the row of a job in the history.
 
-    Args: `started` when the job began (unix seconds), None if unknown; `given` {name: text} of the
-    knobs that the user gave, None if unknown. Then those count that differ from their defaults.
+    Args: `started` when the job began (unix seconds), None if unknown; `record` with the knobs that
+    the user gave, None if unknown. Then those count that differ from their defaults.
     """
     accuracy = verdict.accuracy
-    knobs = _changed(plan) if given is None else given
+    knobs = record.given if record else _changed(plan)
     return RunSummary(
         job=plan.job,
         started=started,
@@ -53,6 +54,7 @@ def summary(
         knobs={
             name: printable(text)[:LONGEST] for name, text in knobs.items() if name not in _SHOWN
         },
+        of_inventory=record.of_inventory if record else [],
         accuracy=None if accuracy is None or not math.isfinite(accuracy) else accuracy,
         samples_per_s=verdict.samples_per_s,
         seconds=verdict.seconds,
@@ -82,7 +84,7 @@ def add(run_dir: str, plan: Plan, verdict: Verdict, events: Iterable[Event]) -> 
     begin = min((event.time for event in events), default=None)
     when = ended_record.started(run_dir, plan) if begin is None else begin
     path = os.path.join(run_dir, FILE)
-    row = summary(plan, verdict, when, _given(run_dir))
+    row = summary(plan, verdict, when, _record(run_dir))
     with contextlib.suppress(BadInput):
         known = read_json(path, RunSummary.decode)
         row = row.replaced(tag=known.tag, note=known.note) if known else row
@@ -90,13 +92,13 @@ def add(run_dir: str, plan: Plan, verdict: Verdict, events: Iterable[Event]) -> 
     write_page(os.path.dirname(os.path.abspath(run_dir)))
 
 
-def _given(run_dir: str) -> Optional[Mapping[str, str]]:
-    """Return the given knobs of the record of the run in `run_dir`, None if they are unknown."""
+def _record(run_dir: str) -> Optional[RunRecord]:
+    """Return the record of the run in `run_dir`, None if its given knobs are unknown."""
     try:
         record = files.read_record(run_dir)
     except BadInput:
         return None
-    return record.given if record and not record.attached else None
+    return record if record and not record.attached else None
 
 
 def annotate(
@@ -136,7 +138,7 @@ def of_run(run_dir: str) -> Optional[RunSummary]:
         if verdict is None:
             return None
         plan = files.read_plan(run_dir)
-        found = summary(plan, verdict, ended_record.started(run_dir, plan), _given(run_dir))
+        found = summary(plan, verdict, ended_record.started(run_dir, plan), _record(run_dir))
         files.write_json(path, found)
     return found
 
@@ -175,7 +177,9 @@ def _matches(row: RunSummary, word: str) -> bool:
 
 def cells(row: RunSummary) -> List[str]:
     """Return the texts of a row, in the order of HEADINGS and MORE."""
-    knobs = " ".join("%s=%s" % item for item in sorted(row.knobs.items()))
+    texts = {name: "%s=%s" % (name, value) for name, value in sorted(row.knobs.items())}
+    knobs = [text for name, text in texts.items() if name not in row.of_inventory]
+    others = " ".join(text for name, text in texts.items() if name in row.of_inventory)
     return [
         row.job,
         page.date(row.started),
@@ -186,7 +190,7 @@ def cells(row: RunSummary) -> List[str]:
         clock(row.seconds),
         row.state,
         row.tag,
-        knobs,
+        " ".join(knobs + (["(inventory: %s)" % others] if others else [])),
         row.note,
     ]
 

@@ -64,7 +64,7 @@ class Frame(NamedTuple):
     knobs_title: str
     knobs: List[Tuple[str, str]]  # [(knob, value), ...]
     files: List[str]  # the files and folders beside the page that the footer links to
-    given: FrozenSet[str] = frozenset()  # the knobs that the user gave, which stand out
+    given: FrozenSet[str] = frozenset()  # the knobs that the user gave with -e, which stand out
 
 
 # The files of a run folder in the footer. `write` drops the names of missing files.
@@ -100,16 +100,15 @@ def render(
     """
     failure = verdict.first_failure
     rows = [_row(process, data, plan, verdict) for process in plan.processes]
-    when = record.begun.replace("T", " ") if record else date(data.begin)
     frame = Frame(
         name=verdict.job,
         badge="OK" if verdict.ok else "FAILED",
         is_bad=not verdict.ok,
-        under=joined(*_kind(plan, verdict), "started " + when if when else ""),
+        under=joined(*_kind(plan, verdict), _started(data, record)),
         knobs_title="Options",
-        knobs=knob_rows(read_knobs.values(plan)),
+        knobs=knob_rows(read_knobs.values(plan), record.of_inventory if record else ()),
         files=list(beside),
-        given=frozenset(record.given if record else ()),
+        given=frozenset(set(record.given) - set(record.of_inventory) if record else ()),
     )
     return fill(
         TEMPLATE,
@@ -136,6 +135,7 @@ def render(
         },
         bottleneck=verdict.bottleneck and printable(verdict.bottleneck),
         used=resources.process_rows(data.resources, plan) if data.resources else [],
+        unmeasured=resources.why_empty(verdict.seconds),
         nodes_used=resources.node_rows(data.resources, plan) if data.resources else [],
         y=y_table(data, plan),
         dropped=any(histogram.dropped for histogram in data.histograms.values()),
@@ -195,10 +195,19 @@ def filled(path: str, **variables: object) -> str:
         return template.render(css=stream.read(), **variables) + "\n"
 
 
-def knob_rows(knobs: Iterable[Tuple[str, object]]) -> List[Tuple[str, str]]:
-    """Return the (knob, value) pairs with a value as texts, by name."""
+def knob_rows(
+    knobs: Iterable[Tuple[str, object]], of_inventory: Sequence[str] = ()
+) -> List[Tuple[str, str]]:
+    """Return the (knob, value) pairs with a value as texts, by name.
+
+    Args: `of_inventory` the knobs whose values are marked as those of the inventory.
+    """
     return sorted(
-        (name, value if isinstance(value, str) else json.dumps(value))
+        (
+            name,
+            (value if isinstance(value, str) else json.dumps(value))
+            + (" (inventory)" if name in of_inventory else ""),
+        )
         for name, value in knobs
         if value not in ("", None, [], {})
     )
@@ -312,6 +321,12 @@ def _row(process: Process, data: Run, plan: Plan, verdict: Verdict) -> ProcessRo
         if waits.waited_s is not None and waits.seconds
         else "",
     )
+
+
+def _started(data: Run, record: Optional[RunRecord]) -> str:
+    """Return when the job started, as text."""
+    when = record.begun.replace("T", " ") if record else date(data.begin)
+    return "started " + when if when else ""
 
 
 def _kind(plan: Plan, verdict: Verdict) -> Tuple[str, str]:

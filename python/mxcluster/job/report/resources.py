@@ -6,6 +6,7 @@ from mxcluster.model.events import Event, NodeUsage, Usage
 from mxcluster.model.plan import Plan
 
 NOT_MEASURED = "not measured"
+SHORT = 10.0  # seconds of a job in which the meter of a busy node may have no second look
 GIGA, MEGA = 1e9, 1e6
 E = TypeVar("E", Usage, NodeUsage)
 Points = List[Tuple[float, float]]  # [(seconds since the job's first event, value)]
@@ -79,6 +80,19 @@ def mean(found: Sequence[E], value: Callable[[E], Optional[float]]) -> Optional[
     weights = weights[:1] + weights if sum(weights) else [1.0] * len(rows)
     total = sum(weight * row[1] for weight, row in zip(weights, rows))
     return total / sum(weights) if rows else None
+
+
+def why_empty(seconds: float) -> str:
+    """Return the sentence in place of the tables of a job without figures.
+
+    Args: `seconds` of the training, or of the whole job if the job failed.
+    """
+    if seconds < SHORT:
+        return (
+            "No figures: the processes of the job ended before their meters had looked twice. "
+            "A meter looks once a second, and measures from one look to the next."
+        )
+    return "No figures: no meter of the job has measured. The logs of the agents may say why."
 
 
 def process_rows(found: Resources, plan: Plan) -> List[ProcessUse]:

@@ -19,6 +19,9 @@ def made(tmp_path, monkeypatch):
     """Return a function that begins the log of a playbook; the clock stands still."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setattr(ansible_display, "logger", None)
+    for kind in ("_deprecations", "_warns", "_errors"):  # of other tests
+        known = getattr(ansible_display.Display(), kind)
+        monkeypatch.setattr(ansible_display.Display(), kind, type(known)())
     monkeypatch.setattr(logs, "time", SimpleNamespace(strftime=lambda form: STAMP))
     return lambda playbook: logs.Log(str(tmp_path / "tmp"), playbook, str(tmp_path / ".state"))
 
@@ -52,6 +55,14 @@ def test_the_log_follows_the_folders_that_a_run_learns(made, tmp_path):
     log.close()
     write("four")
     assert lines(run / "ansible.log") == ["one", "two", "three"]
+
+
+def test_the_log_has_the_warnings_before_the_playbook(made, tmp_path, capsys):
+    ansible_display.Display().warning("no inventory 100% parsed")
+    log = made("train.yml")
+    log.close()
+    [path] = (tmp_path / ".state").iterdir()
+    assert lines(path) == ["[WARNING]: no inventory 100% parsed"] and capsys.readouterr().err
 
 
 def test_a_later_playbook_of_a_job_continues_its_log(made, tmp_path):

@@ -38,6 +38,8 @@ def test_a_ticket_names_the_ports_and_gpus_that_the_job_may_take():
         "address": "10.0.0.1",
         "ports": [9091, 9092],
         "gpus": [0, 1, 2, 3],
+        "after": "",
+        "reasons": [],
     }
     named = room.ticket(plan([1], gpus=[1]), look([1]), 5.0)
     assert (named.ports, named.gpus) == ([], [1]), "a job with root_port=auto takes any port"

@@ -51,6 +51,7 @@ def test_the_knobs_of_the_record_are_in_the_row(good_run):
         controller=Controller(mxcluster="1", package="", ansible_core="2", python="3"),
         nodes={},
         given={"lr": "0.05", "kv": "dist_gsync", "server_classes": "x" * 300},
+        of_inventory=["server_classes"],
         resolved=fake_run.make_plan().options,
         begun="2026-11-27T09:30:00+01:00",
     )
@@ -58,9 +59,11 @@ def test_the_knobs_of_the_record_are_in_the_row(good_run):
     (good_run / "summary.json").unlink()
     row = history.of_run(str(good_run))
     assert row.knobs == {"lr": "0.05", "server_classes": "x" * 200}, "a given default counts"
+    assert history.cells(row)[9] == "lr=0.05 (inventory: server_classes=%s)" % ("x" * 200)
     (good_run / "run.json").write_text("{")
     (good_run / "summary.json").unlink()
     assert "lr" not in history.of_run(str(good_run)).knobs
+    (good_run / "run.json").unlink()  # other tests have the same run
 
 
 def test_an_ended_run_gets_a_tag_and_a_note_that_stay(good_run):

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from mxcluster.job import read_knobs, report
-from mxcluster.job.report import curves, files, job_figures, node_ends, page, series
+from mxcluster.job.report import curves, files, job_figures, node_ends, page, resources, series
 from mxcluster.job.report import figures as report_figures
 from mxcluster.job.report.figures import Figures, Line, Lines, Member
 from mxcluster.model import plan as plans
@@ -156,7 +156,8 @@ def test_the_page_tells_what_ran(good_run, tmp_path):
         controller=known,
         nodes=dict.fromkeys(plan.nodes, node),
         code=Code(path="train.py", folder="/repo", sha256="0" * 64, clone=clone),
-        given={"lr": "0.1"},
+        given={"lr": "0.1", "batch_size": "64"},
+        of_inventory=["batch_size"],
         resolved=plan.options,
         begun="2026-11-27T09:30:00+01:00",
         ended="2026-11-27T09:31:00+01:00",
@@ -179,6 +180,7 @@ def test_the_page_tells_what_ran(good_run, tmp_path):
     ):
         assert words in found, words
     assert re.findall(r'class="given"[^>]*><dt>(\w+)<', html) == ["lr"]
+    assert re.findall(r"<dt>(\w+)</dt><dd>\d+ \(inventory\)<", html) == ["batch_size"]
 
 
 def test_logs_are_escaped_and_lose_their_colours(failed_run, good_run):
@@ -273,7 +275,13 @@ def test_what_no_meter_knows_is_not_measured_and_not_0():
     assert "server-0 node1 0.50 cores not measured not measured" in text
     assert "worker-0 node1 not measured not measured not measured not measured" in text
     assert "node1 not measured not measured not measured 0: not measured not measured" in text
-    assert "elsewhere" not in text and "Resources" not in page_of(plan, [])
+    assert "elsewhere" not in text and "No figures" not in text
+
+
+def test_a_page_without_figures_of_a_meter_says_why():
+    assert "Resources No figures: " in page_of(fake_run.make_plan(), [])
+    assert "ended before their meters had looked twice" in resources.why_empty(3.0)
+    assert "no meter of the job has measured" in resources.why_empty(60.0)
 
 
 def test_the_time_of_the_curves_begins_with_the_processes_own_events():
