@@ -37,7 +37,7 @@ KNOWN = {
     "cuda_stays": False,
     "nvidia_driver_stays": False,
     "__cuda_owned": {"stdout_lines": ["/usr/local/cuda-9.2"]},
-    "__cuda_linked": {"stat": {"lnk_target": "/usr/local/cuda-9.2"}},
+    "__cuda_linked": {"stat": {"lnk_source": "/usr/local/cuda-9.2"}},
     "__agent_unit_home": "/home/mxcluster",
     "__training_user_entry": ["", "", "", "trains for mxcluster", "/home/mxcluster"],
     "__cuda_dir": "/usr/local/cuda-9.2",
