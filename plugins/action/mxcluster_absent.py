@@ -31,6 +31,8 @@ class Item(Record, strict=True):
     """In base64, the contents that the role would write."""
     marker: str = field(arguments.text, default="")
     """The lines around a block, with {mark} for BEGIN and END."""
+    minor: Sequence[str] = field(arguments.texts, default=[])
+    """Patterns of names that an empty folder may have."""
     shared: bool = field(arguments.flag, default=False)
     """True if nodes may share the path."""
 

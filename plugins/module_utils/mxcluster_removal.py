@@ -13,6 +13,7 @@ import errno
 import os
 import pwd
 import stat
+from fnmatch import fnmatchcase as fnmatch
 
 from ansible.module_utils.mxcluster_atomic_files import NOT_THERE
 from ansible.module_utils.mxcluster_folder import changed_by_others
@@ -48,11 +49,13 @@ def check_way(path):
         )
 
 
-def remove(module, path):
+def remove(module, path, names=None):
     """Remove the file, link or folder `path`, with the content of the folder.
 
     Another process may remove the same files at the same time. Raises Kept or OSError at the first
     file that must stay.
+
+    Args: `names` the only entries of the folder that may go with it, None for all.
     """
     try:
         found = status(path)
@@ -64,37 +67,37 @@ def remove(module, path):
         if found.st_dev != os.stat(os.path.dirname(path)).st_dev:
             raise Kept("a file system is mounted on %s: unmount it, or remove the files" % path)
         if os.geteuid() == 0 and found.st_uid != 0:
-            empty_as_owner(module, path, found)
+            empty_as_owner(module, path, found, names)
         else:
-            empty(module, path, found)
+            empty(module, path, found, names)
         os.rmdir(path)
     except OSError as error:
         if error.errno not in NOT_THERE:
             raise
 
 
-def empty(module, path, found):
-    """Remove all entries of the folder `path` with the rights of this process.
+def empty(module, path, found, names=None):
+    """Remove entries of the folder `path` with the rights of this process.
 
-    Args: `found` the result of lstat.
+    Args: `found` the result of lstat; `names` of the entries, None for all.
     """
     mode = stat.S_IMODE(found.st_mode)
     safe = (mode | 0o700) & ~0o022  # from here on, only the owner adds entries
     if safe != mode and found.st_uid == os.geteuid():
         os.chmod(path, safe)
-    for name in os.listdir(path):
+    for name in os.listdir(path) if names is None else names:
         remove(module, os.path.join(path, name))
 
 
-def empty_as_owner(module, path, found):
-    """Remove all entries of the folder `path` with the rights of its owner, in a child process.
+def empty_as_owner(module, path, found, names):
+    """Remove entries of the folder `path` with the rights of its owner, in a child process.
 
-    Args: `found` the result of lstat.
+    Args: as for `empty`.
     """
 
     def work():
         try:
-            empty(module, path, found)
+            empty(module, path, found, names)
         except (Kept, OSError) as error:
             return reason(error)
         return None
@@ -109,17 +112,23 @@ def empty_as_owner(module, path, found):
         raise Kept(problem)
 
 
-def remove_empty(path):
-    """Remove the folder `path` if it has no entry. Raises Kept with the entries, or OSError."""
-    try:
-        entries = sorted(os.listdir(path))
-        if entries:
-            more = ", ..." if len(entries) > 5 else ""
-            raise Kept("holds " + ", ".join(entries[:5]) + more)
-        os.rmdir(path)
-    except OSError as error:
-        if error.errno not in NOT_THERE:
-            raise
+def remove_empty(module, path, minor):
+    """Remove the folder `path` if it has only entries that match `minor`.
+
+    In check mode other items may go first, so the reason does not name the entries. Raises Kept
+    with the entries, or OSError.
+
+    Args: `minor` patterns of names.
+    """
+    entries = sorted(os.listdir(path))
+    major = [name for name in entries if not any(fnmatch(name, pattern) for pattern in minor)]
+    if major and module.check_mode:
+        raise Kept("goes if it is empty then")
+    if major:
+        more = ", ..." if len(major) > 5 else ""
+        raise Kept("holds " + ", ".join(major[:5]) + more)
+    if not module.check_mode:
+        remove(module, path, entries)
 
 
 def reason(error):
@@ -131,13 +140,28 @@ def reason(error):
     return "cannot remove %s: %s" % (error.filename, error.strerror)
 
 
+def check_mounts(path, mounts="/proc/mounts"):
+    """Raise Kept if a file system is mounted on the folder `path` or below.
+
+    A bind mount has the device of the folders around it, so that `remove` would enter it.
+    """
+    here = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path)) + "/"
+    for place, _ in mounted(mounts):
+        if (place + "/").startswith(here):
+            raise Kept("a file system is mounted on %s: unmount it first" % place)
+
+
 def network_of(path, mounts="/proc/mounts"):
     """Return the type of the network file system that holds `path`, or "" for a local one."""
     here, longest, kind = os.path.realpath(path), -1, ""
-    with open(mounts) as source:
-        for line in source:
-            place, found = line.split(" ")[1:3]
-            place = place.replace("\\040", " ")
-            if (here + "/").startswith(place.rstrip("/") + "/") and len(place) >= longest:
-                longest, kind = len(place), found
+    for place, found in mounted(mounts):
+        if (here + "/").startswith(place.rstrip("/") + "/") and len(place) >= longest:
+            longest, kind = len(place), found
     return kind if kind in NETWORK or kind.startswith(NETWORK_FUSE) else ""
+
+
+def mounted(mounts):
+    """Return [(mount point, type of the file system)] of the file `mounts`."""
+    with open(mounts) as source:
+        fields = [line.split(" ") for line in source]
+    return [(one[1].replace("\\040", " "), one[2]) for one in fields]

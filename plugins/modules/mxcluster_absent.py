@@ -27,6 +27,7 @@ from ansible.module_utils.mxcluster_atomic_files import look_of, read, write
 from ansible.module_utils.mxcluster_blocks import without_block
 from ansible.module_utils.mxcluster_removal import (
     Kept,
+    check_mounts,
     check_way,
     network_of,
     reason,
@@ -103,11 +104,10 @@ def remove_item(module, path, item):
         raise Kept("was replaced by hand: remove it yourself if nobody needs it")
     if item["kind"] == "file" and not is_unchanged(module, path, item["contents"]):
         raise Kept(CHANGED)
+    if item["kind"] == "folder":
+        check_mounts(path)
     if item["kind"] == "empty":
-        if not module.check_mode:
-            remove_empty(path)
-        elif os.listdir(path):
-            raise Kept("goes if it is empty then")
+        remove_empty(module, path, item["minor"])
     elif not module.check_mode:
         remove(module, path)
     return True
@@ -143,6 +143,8 @@ def main():
                     # In base64. A file with another content was changed by hand.
                     contents=dict(type="list", elements="str", default=[], no_log=True),
                     marker=dict(type="str", default=""),  # {mark} becomes BEGIN and END
+                    # Patterns of the names of bookkeeping files that an empty folder may have.
+                    minor=dict(type="list", elements="str", default=[]),
                     shared=dict(type="bool", default=False),  # nodes may share the path
                 ),
             ),

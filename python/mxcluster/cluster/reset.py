@@ -7,7 +7,7 @@ from mxcluster.lists import listed
 from mxcluster.model.module_answers import AbsentAnswer
 
 # The parts that a reset removes only if the user asks.
-PARTS = ("data", "homes")
+PARTS = ("data", "homes", "cuda", "driver")
 
 
 def parts(names: Sequence[str]) -> List[str]:

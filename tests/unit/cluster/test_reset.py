@@ -12,12 +12,13 @@ HOSTS = AbsentAnswer(removed=[], kept={"/etc/mxcluster/hosts": "changed by hand"
 
 def test_the_parts_of_a_request_have_an_order():
     assert reset.parts([]) == [] and reset.parts(["homes", "data", "homes"]) == ["data", "homes"]
+    assert reset.parts(["driver", "cuda"]) == ["cuda", "driver"]
 
 
 def test_an_unknown_part_is_refused_with_the_known_ones():
     with pytest.raises(BadInput) as refused:
         reset.parts(["data", "home"])
-    assert "also='home' is refused: choose from data and homes" in str(refused.value)
+    assert "also='home' is refused: choose from data, homes, cuda and driver" in str(refused.value)
     assert "did you mean 'homes'" in str(refused.value)
 
 

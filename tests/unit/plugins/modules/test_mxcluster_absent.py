@@ -5,6 +5,7 @@ import importlib
 import json
 import os
 import pwd
+import subprocess
 
 import pytest
 
@@ -109,6 +110,21 @@ def test_only_an_empty_folder_goes_if_other_files_may_be_there(act, tmp_path):
     assert removed(act(folder, kind="empty"), folder) and not folder.exists()
 
 
+def test_a_folder_without_jobs_goes_with_the_bookkeeping_in_it(act, tmp_path):
+    """A job that has come meanwhile stays, and so does the bookkeeping beside it."""
+    jobs, given = tmp_path / "jobs", dict(kind="empty", minor=[".tickets", ".*.lock"])
+    (jobs / ".tickets").mkdir(parents=True)
+    (jobs / ".tickets" / "waiting.json").write_text("{}")
+    (jobs / ".starting.lock").write_text("")
+    assert removed(act(jobs, check=True, **given), jobs) and (jobs / ".tickets").exists()
+    (jobs / "long").mkdir()
+    answer = act(jobs, **given)
+    assert not removed(answer, jobs) and answer["kept"][str(jobs)] == "holds long"
+    assert (jobs / ".tickets" / "waiting.json").exists()
+    (jobs / "long").rmdir()
+    assert removed(act(jobs, **given), jobs) and not jobs.exists()
+
+
 def test_a_folder_that_nodes_of_another_run_share_stays(act, tmp_path):
     folder = tmp_path / "env"
     folder.mkdir()
@@ -160,6 +176,56 @@ def test_root_empties_a_folder_of_a_user_with_the_rights_of_that_user(act, tmp_p
     (jobs / "of root" / "file").unlink()
     assert removed(act(jobs, kind="folder"), jobs)
     assert not jobs.exists() and (secret / "key").exists()
+
+
+@needs.root
+def test_a_users_link_in_the_bookkeeping_leads_root_nowhere(act, tmp_path):
+    jobs, secret = tmp_path / "jobs", tmp_path / "secret"
+    secret.mkdir()
+    (secret / "key").write_text("")
+    jobs.mkdir()
+    for name in (".tickets", ".removed-one"):
+        (jobs / name).symlink_to(secret)
+    own(jobs)
+    answer = act(jobs, kind="empty", minor=[".tickets", ".removed-*"])
+    assert removed(answer, jobs) and not jobs.exists() and (secret / "key").exists()
+
+
+@needs.root
+def test_a_users_link_leads_to_no_block_of_a_file_of_root(act, tmp_path):
+    """The user may read the file of root, and may not write it. A FIFO does not stop the module."""
+    home, victim = tmp_path / "home", tmp_path / "victim"
+    victim.write_text("Host x\n" + BLOCK)
+    home.mkdir()
+    (home / "config").symlink_to(victim)
+    os.mkfifo(str(home / "known_hosts"))
+    own(home)
+    given = dict(kind="block", marker="# {mark} of ours", user="nobody")
+    answer = act(home / "config", **given)
+    assert not removed(answer, home / "config")
+    assert "Permission denied" in answer["kept"][str(home / "config")]
+    assert victim.read_text() == "Host x\n" + BLOCK
+    assert act(home / "known_hosts", **given)["removed"] == []
+
+
+@needs.mounts
+def test_a_folder_with_a_mounted_folder_stays_as_a_whole(act, tmp_path):
+    """A bind mount has the device of the folders around it."""
+    data, disk = tmp_path / "data", tmp_path / "disk"
+    (data / "cifar").mkdir(parents=True)
+    (data / "digits").write_text("")
+    disk.mkdir()
+    (disk / "file").write_text("")
+    subprocess.run(["mount", "--bind", str(disk), str(data / "cifar")], check=True)
+    try:
+        for check in (True, False):
+            answer = act(data, kind="folder", check=check)
+            assert not removed(answer, data)
+            assert "is mounted on %s" % (data / "cifar") in answer["kept"][str(data)]
+    finally:
+        subprocess.run(["umount", str(data / "cifar")], check=True)
+    assert (disk / "file").exists() and (data / "digits").exists()
+    assert removed(act(data, kind="folder"), data)
 
 
 @needs.root
