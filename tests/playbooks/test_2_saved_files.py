@@ -17,13 +17,15 @@ def began(run):
     return [line for log in logs for line in log.read_text().splitlines() if "BEGAN" in line]
 
 
-def test_a_script_goes_on_from_the_files_that_it_has_saved(project):
+def test_a_script_goes_on_from_the_files_that_it_has_saved(project, tmp_path):
     """Its worker is killed, and the job restarts; then a user resumes it with other workers."""
-    runs = project.path / "runs"
+    runs, packages = project.path / "runs", tmp_path / "mine.txt"
+    packages.write_text("six==1.16.0\n")
     options = {
         "kv": "dist_sync",
         "script": str(SCRIPT),
         "script_args": ["3"],
+        "requirements": str(packages),
         "job_id": "saves",
         "num_workers": 3,
         "num_servers": 1,
@@ -54,8 +56,10 @@ def test_a_script_goes_on_from_the_files_that_it_has_saved(project):
     ]
     assert "never asked" not in output
 
+    packages.unlink()  # the run folder has a copy
     result, run = project.train(resume="saves-r1", job_id="again", num_workers=2, num_servers=1)
     assert result.code == 0, result.output
+    assert ": six==1.16.0" in result.output and "six" in (run / "requirements.txt").read_text()
     assert "resumes from" in result.output and "with 1 file" in result.output, result.output
     assert sorted(began(run)) == [
         "BEGAN after round 6 with samples " + one for one in ("0-499", "500-999")
