@@ -6,17 +6,7 @@ check the knob `secret_env`.
 """
 
 import json
-from typing import (
-    Callable,
-    Collection,
-    Dict,
-    Iterator,
-    List,
-    Mapping,
-    Optional,
-    Tuple,
-    TypeVar,
-)
+from typing import Callable, Collection, Dict, Iterator, List, Mapping, Optional, Tuple, TypeVar
 
 from mxcluster import batch_systems, schemes
 from mxcluster.datasets import DATASETS, training_samples
@@ -200,6 +190,12 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
         lambda given: given.max_restarts and not given.script and not given.savemodel,
         "max_restarts=%(max_restarts)s needs savemodel=true, because a restart continues from a "
         "saved checkpoint: add -e savemodel=true",
+    ),
+    (
+        lambda given: given.keep_best and (given.script or not given.savemodel),
+        "keep_best=true needs savemodel=true, and no script, whose checkpoints name no epoch and "
+        "so have no known accuracy: add -e savemodel=true, or leave keep_best out and let the "
+        "script keep its best files in $MXCLUSTER_CHECKPOINTS",
     ),
     _needs("elastic", "max_restarts", "add -e max_restarts=3, or leave elastic out"),
     (
