@@ -409,17 +409,22 @@ def clean(given: Clean, check: bool) -> Ended:
 
 
 def saves(results: OfHosts) -> Dict[str, job_messages.Save]:
-    """Return {job id: the wait for its next checkpoint}, from Stopped.saves."""
-    found = {}
+    """Return {job id: the wait for its next checkpoint}, from Stopped.saves.
+
+    If several nodes complete checkpoints of a job, a node without a new one counts.
+    """
+    found: Dict[str, job_messages.Save] = {}
     for answer in results.values():
         for part in (answer or {}).get("results", []):
             if "status" in part and "status" in part["item"]:
-                after = Progress.decode(part)
-                found[part["item"]["item"]] = job_messages.Save(
-                    before=Progress.decode(part["item"]).epochs,
-                    after=after.epochs,
+                after, job = Progress.decode(part), part["item"]["item"]
+                save = job_messages.Save(
+                    before=Progress.decode(part["item"]).newest,
+                    after=after.newest,
                     has_ended=after.status.has_ended,
                 )
+                if job not in found or not save.has_saved:
+                    found[job] = save
     return found
 
 

@@ -372,7 +372,7 @@ class ActionModule(NodeTask):
             return None if answer.get("failed") else base64.b64decode(answer["data"])
 
         return checkpoint_arrivals.Arrivals(
-            wanted.folder, self._host, wanted.keep, ask, wanted.plan
+            wanted.folder, self._host, wanted.keep, ask, wanted.plan, wanted.keep_best
         )
 
     def _who_logs_in(self) -> Optional[int]:

@@ -1,4 +1,4 @@
-"""Run the program of the knob notify on the controller, with the verdict of a job on its stdin.
+"""Run the program of notify_command on the controller, with the verdict of a job on its stdin.
 
 No shell reads the words. A program that fails or hangs changes neither the verdict nor the exit
 status; a warning names it. The plugin ends a program after TIMEOUT seconds, with its children.
@@ -75,7 +75,7 @@ def carry_out(given: Arguments, check: bool) -> controller_task.Result:
     if not check:
         found = problem(given.words, json.dumps(given.verdict.encode(), sort_keys=True).encode())
         if found:
-            Display().warning("notify: %s %s" % (printable(given.words[0]), found))
+            Display().warning("notify_command: %s %s" % (printable(given.words[0]), found))
     return controller_task.Result(changed=True)
 
 

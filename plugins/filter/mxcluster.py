@@ -154,13 +154,13 @@ def mxcluster_mpi_engines(engines):
     return printable(different_engines(found))
 
 
-def mxcluster_saved_epochs(answer):
-    """Return the trained epochs of a node's newest checkpoint, 0 without one.
+def mxcluster_newest_checkpoint(answer):
+    """Return the name of a node's newest checkpoint, "" without one.
 
     Args: `answer` the result of mxcluster_node command=status.
     """
     offer = answer.get("checkpoints")
-    return Offer.decode(offer).epochs if offer else 0
+    return Offer.decode(offer).newest if offer else ""
 
 
 FILTERS = {
@@ -185,11 +185,11 @@ FILTERS = {
     "mxcluster_lacks_dependencies": install_failures.lacks_dependencies,
     "mxcluster_mpi_engines": mxcluster_mpi_engines,
     "mxcluster_needs": install_failures.needs,
+    "mxcluster_newest_checkpoint": mxcluster_newest_checkpoint,
     "mxcluster_old_jobs": kept_runs.announcement,
     "mxcluster_other_cublas": versions.other_cublas,
     "mxcluster_record": refusing(mxcluster_record),
     "mxcluster_messages": install_failures.messages,
-    "mxcluster_saved_epochs": mxcluster_saved_epochs,
     "mxcluster_ssh": ssh_mesh.of_ssh,
     "mxcluster_ssh_on": ssh_mesh.on_node,
     "mxcluster_updates": install_failures.updates,

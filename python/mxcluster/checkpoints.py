@@ -26,11 +26,23 @@ checkpoints of this folder. The second one of worker 0 has these files::
     worker-0-0002.json          the manifest of the whole checkpoint, written last
 """
 
+import contextlib
 import json
 import os
 import re
 import shutil
-from typing import Callable, List, Match, NamedTuple, Optional, Sequence, Tuple, Type, TypeVar
+from typing import (
+    Callable,
+    Collection,
+    List,
+    Match,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+    TypeVar,
+)
 
 from mxcluster.errors import BadInput
 from mxcluster.file_io import read_json, sha256
@@ -113,16 +125,16 @@ def digest(path: str) -> FileDigest:
     return FileDigest(sha256=sha256(path), bytes=os.path.getsize(path))
 
 
-def forget(folder: str, network: str, epochs: int, spare: str = "") -> None:
+def forget(folder: str, network: str, epochs: int, spared: Collection[str] = ()) -> None:
     """Delete the network's checkpoints up to the epoch `epochs` from `folder`.
 
-    The function spares the checkpoint named `spare`. The function deletes manifests first, so that
-    every manifest on disk names only existing files.
+    The function spares the checkpoints with the names `spared`. The function deletes manifests
+    first, so that every manifest on disk names only existing files.
     """
     found = [
         name
         for epoch, name in _files(folder, network)
-        if epoch <= epochs and name_of(network, epoch) != spare
+        if epoch <= epochs and name_of(network, epoch) not in spared
     ]
     for name in sorted(found, key=lambda name: (not name.endswith(".json"), name)):
         try:
@@ -133,16 +145,32 @@ def forget(folder: str, network: str, epochs: int, spare: str = "") -> None:
         shutil.rmtree(os.path.join(folder, name_of(network, epoch)), ignore_errors=True)
 
 
-def keep(folder: str, network: str, kept: int) -> None:
+def keep(folder: str, network: str, kept: int, keeps_best: bool = False) -> None:
     """Keep the last `kept` complete checkpoints of the network in `folder`, and delete older ones.
 
-    If `folder` has fewer complete checkpoints, the function deletes nothing.
+    If `folder` has fewer complete checkpoints, the function deletes nothing. With `keeps_best` the
+    checkpoint `best` stays, too.
     """
     whole = [
         epoch for epoch in _epochs(folder, network) if is_there(folder, name_of(network, epoch))
     ]
     if len(whole) >= kept:
-        forget(folder, network, whole[kept - 1] - 1)
+        forget(folder, network, whole[kept - 1] - 1, [best(folder, network)] if keeps_best else [])
+
+
+def best(folder: str, network: str) -> str:
+    """Return the name of the network's complete checkpoint with the highest accuracy in `folder`.
+
+    The newest one of equal accuracy counts. The result is "" if no manifest has an accuracy. The
+    function compares the sizes of the files with the manifests, but not the digests.
+    """
+    found: List[Tuple[float, int, str]] = []
+    for epoch in _epochs(folder, network):
+        with contextlib.suppress(BadInput):
+            name, _, manifest = read(folder, name_of(network, epoch), digests=False)
+            if manifest.accuracy is not None:
+                found.append((manifest.accuracy, epoch, name))
+    return max(found, default=(0.0, 0, ""))[2]
 
 
 def hold(job_dir: str, name: str) -> str:

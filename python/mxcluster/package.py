@@ -20,6 +20,7 @@ READABLE, EXECUTABLE, FOLDER = 0o100644 << 16, 0o100755 << 16, 0o40755 << 16 | 0
 # Names in a job folder: the zip file of the script's folder, the unpacked copy for servers, and the
 # folder with an unpacked copy for each worker.
 SCRIPT_ZIP, SCRIPT_FOLDER, OWN_FOLDERS = "script.zip", "script", "files"
+REQUIREMENTS = "requirements.txt"  # the copy of the knob's file in the run folder
 # The variable with the path of the script's own folder in the folder of all its code. It is missing
 # if both are the same folder.
 SCRIPT_PLACE = "MXCLUSTER_SCRIPT_PLACE"

@@ -20,11 +20,13 @@ def began(run):
 def test_a_script_goes_on_from_the_files_that_it_has_saved(project, tmp_path):
     """A node is lost, and the elastic job restarts; then a user resumes it with other workers."""
     gate, inventory = project.gated_inventory(tmp_path, "saving")
-    runs = project.path / "runs"
+    runs, packages = project.path / "runs", tmp_path / "mine.txt"
+    packages.write_text("six==1.16.0\n")
     options = {
         "kv": "dist_sync",
         "script": str(SCRIPT),
         "script_args": ["3"],
+        "requirements": str(packages),
         "job_id": "saves",
         "num_workers": 3,
         "num_servers": 1,
@@ -58,8 +60,10 @@ def test_a_script_goes_on_from_the_files_that_it_has_saved(project, tmp_path):
     ]
     assert "never asked" not in output
 
+    packages.unlink()  # the run folder has a copy
     result, run = project.train(resume="saves-r1", job_id="again", num_workers=2, num_servers=1)
     assert result.code == 0, result.output
+    assert ": six==1.16.0" in result.output and "six" in (run / "requirements.txt").read_text()
     assert "resumes from" in result.output and "with 1 file" in result.output, result.output
     assert sorted(began(run)) == [
         "BEGAN after round 6 with samples " + one for one in ("0-499", "500-999")

@@ -46,6 +46,7 @@ def train(
     epochs, compress = options.pop("epochs", EPOCHS), options.pop("compress", "none")
     arguments = dict(kv=kv, data_dir=digits, num_epochs=epochs, num_examples=256, savemodel=True)
     arguments.update(keep_checkpoints=options.pop("keep", EPOCHS), compression=compress, lr=0.02)
+    arguments.update(options.pop("more", {}))
     # Small enough to split some arrays over the servers.
     environment = {"MXNET_KVSTORE_BIGARRAY_BOUND": str(bound), "MXCLUSTER_TRACE": "1"}
     if placement:
@@ -143,6 +144,25 @@ def test_a_resumed_job_goes_on_as_if_nothing_had_been(mxnet_new, tmp_path, digit
         ).succeed()
         assert not np.allclose(last_losses(whole), last_losses(bare), atol=1e-3), "the test is void"
     assert abs(ends[0] - ends[1]) < 0.1, ends
+
+
+def test_the_best_checkpoint_stays_on_the_nodes(mxnet_new, tmp_path, digits):
+    """With this learning rate the accuracy falls before the end."""
+    high = {"lr": 0.15, "keep_best": True}
+    job = train(mxnet_new.python, tmp_path / "job", digits, "dist_sync", keep=1, more=high)
+    job.succeed()
+    first = [event for event in job.events("epoch") if event["index"] == 0]
+    found = {event["epoch"] + 1: event["accuracy"] for event in first}
+    # The program saves the last weights after a last pull.
+    (found[EPOCHS],) = [one["accuracy"] for one in job.events("end") if one["index"] == 0]
+    best = max(found, key=lambda epoch: (found[epoch], epoch))
+    assert 1 < best < EPOCHS, "the test is void: %s" % found
+    # The node holds the first checkpoint, because no controller fetches it.
+    for ending in (".json", ".params", ".server-1.npz"):
+        there = {path.name for path in (tmp_path / "job" / "checkpoints").glob("mlp-????" + ending)}
+        assert there == {"mlp-%04d%s" % (epoch, ending) for epoch in (1, best, EPOCHS)}, found
+    manifest = tmp_path / "job" / "checkpoints" / ("mlp-%04d.json" % best)
+    assert json.loads(manifest.read_text())["accuracy"] == found[best]
 
 
 @pytest.mark.parametrize("kv, groups", [("dist_gsync", (0, 1)), seldom("dist_ssync", (0, 0))])

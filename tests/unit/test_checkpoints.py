@@ -123,6 +123,48 @@ def test_old_checkpoints_are_deleted(tmp_path):
     assert len(list(tmp_path.glob("mlp-0004*"))) == 6
 
 
+@pytest.mark.parametrize(
+    "accuracies, kept, names",
+    [
+        ([0.7, 0.9, 0.8, 0.6], 1, [2, 4]),
+        ([0.7, 0.9, 0.9, 0.6], 1, [3, 4]),
+        ([0.7, 0.6, 0.8, 0.9], 2, [3, 4]),
+        ([None, None, None], 1, [3]),
+        ([0.9, None, None], 1, [1, 3]),
+        ([0.1], 1, [1]),
+        ([0.9, 0.1], 3, [1, 2]),
+    ],
+)
+def test_the_best_checkpoint_stays_beside_the_last_ones(tmp_path, accuracies, kept, names):
+    for number, accuracy in enumerate(accuracies):
+        save(tmp_path, number + 1, accuracy=accuracy)
+    checkpoints.keep(str(tmp_path), "mlp", kept, keeps_best=True)
+    assert sorted(path.name for path in tmp_path.glob("mlp-????.json")) == [
+        "mlp-%04d.json" % name for name in names
+    ]
+    assert len(list(tmp_path.glob("mlp-*"))) == 6 * len(names), "whole checkpoints"
+
+
+def test_a_torn_checkpoint_is_never_the_best(tmp_path):
+    """A file of it is missing, so it cannot take the place of a whole one."""
+    for epoch, accuracy in ((1, 0.8), (2, 0.9), (3, 0.7)):
+        save(tmp_path, epoch, accuracy=accuracy)
+    (tmp_path / "mlp-0002.server-1.npz").unlink()
+    assert checkpoints.best(str(tmp_path), "mlp") == "mlp-0001"
+    checkpoints.keep(str(tmp_path), "mlp", 1, keeps_best=True)
+    assert checkpoints.is_there(str(tmp_path), "mlp-0001")
+    assert checkpoints.best(str(tmp_path / "none"), "mlp") == ""
+
+
+@pytest.mark.parametrize("accuracy", ["NaN", "1.5", "-1", '"0.9"'])
+def test_an_accuracy_out_of_range_is_damage(tmp_path, accuracy):
+    save(tmp_path, 1, accuracy=0.5)
+    path = tmp_path / "mlp-0001.json"
+    path.write_text(path.read_text().replace("0.5", accuracy))
+    assert not checkpoints.is_there(str(tmp_path), "mlp-0001")
+    assert checkpoints.best(str(tmp_path), "mlp") == ""
+
+
 OLD = {"kv": "dist_ssync", "staleness": 5, "network": "mlp", "lr": 0.1, "seed": 7}
 OLD.update(num_epochs=12, savemodel=True, num_workers=2, batch_size=64, script="", resume="older")
 

@@ -8,10 +8,12 @@ from mxcluster.agent import batch_job, claims, commands, retention, tickets
 from mxcluster.agent.folder import JobFolder
 from mxcluster.errors import MxclusterError
 from mxcluster.model import protocol
-from mxcluster.model.answers import JobEntry, JobList
+from mxcluster.model.answers import JobEntry, JobList, Progress
+from mxcluster.model.job_knobs import Options
 from mxcluster.model.names import is_job_id
 
 LAST = 10  # the largest number of ended jobs in a listing
+WORKER_0 = "worker-0"
 
 
 def listing(request: protocol.Jobs) -> JobList:
@@ -52,6 +54,17 @@ def _clear(root: str) -> List[str]:
     return sorted(set(closed + claims.clear(root)))
 
 
+def _completes(options: Options, progress: Progress) -> bool:
+    """Return True if this node completes the checkpoints of a running job.
+
+    These are the nodes of worker 0, or of the workers of a script that have saved one. Args:
+    `options` of the job; `progress` of its part on this node.
+    """
+    if options.script:
+        return bool(progress.newest)
+    return options.savemodel and WORKER_0 in progress.status.parts()
+
+
 def summary(folder: JobFolder) -> Optional[JobEntry]:
     """Return the summary of a job's part on this node, or None if `folder` is not a job folder."""
     job = os.path.basename(folder.path)
@@ -76,8 +89,14 @@ def summary(folder: JobFolder) -> Optional[JobEntry]:
             status=known,
         )
         if found.is_running:
-            progress = commands.with_progress(folder, known).progress
-            return found.replaced(progress=progress, usage=folder.usage())
+            progress = commands.with_progress(folder, known)
+            completes = _completes(folder.plan().options, progress)
+            return found.replaced(
+                saves=found.saves or completes,
+                completes=completes,
+                progress=progress.progress,
+                usage=folder.usage(),
+            )
         return found
     except MxclusterError as error:
         return found.replaced(state="broken", why=str(error), status=None)

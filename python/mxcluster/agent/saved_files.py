@@ -124,7 +124,7 @@ class Saved:
         name = checkpoints.name_of(self.worker, self.number)
         if self.number and self._held != name:
             self._held = checkpoints.hold(".", name)
-            checkpoints.forget(checkpoints.FOLDER, self.worker, self.number - 1, self._held)
+            checkpoints.forget(checkpoints.FOLDER, self.worker, self.number - 1, [self._held])
 
     def _refuse(self, name: str) -> None:
         """Raise TooMuch if the files are too many, too large, or have a name that cannot travel."""

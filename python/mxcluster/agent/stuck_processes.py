@@ -129,12 +129,7 @@ def overtime(plan: Plan, age: float) -> Optional[Finding]:
     limit = plan.options.max_time
     if not limit or age < limit:
         return None
-    text = "ended: the job has run for its max_time of %g s. Its results so far stay: " % limit
-    text += (
-        "continue with train.yml -e resume=%s" % plan.job
-        if plan.options.savemodel
-        else "start the job again with a larger max_time"
-    )
+    text = "ended: the job has run for its max_time of %g s. Its results so far stay" % limit
     return Finding(None, failures.TIME, text)
 
 

@@ -18,7 +18,7 @@ EXTRA = "--extra-vars"
 SHOWN = ("--inventory", "--limit", "--tags", "--skip-tags", "--forks")
 LETTERS = {"-e": EXTRA, "-i": "--inventory", "-l": "--limit", "-t": "--tags", "-f": "--forks"}
 FLAGS = frozenset("vkKbCDJ")  # letters of options without a value
-SECRET = ("secret_env", "train_job_secret_env", "notify", "train_job_notify")
+SECRET = ("secret_env", "train_job_secret_env", "notify_command", "train_job_notify_command")
 KNOBS = frozenset(
     [name for names in PLAYBOOKS.values() for name in names]
     + ["%s_%s" % (role, name) for role, names in SHORT.items() for name in names]

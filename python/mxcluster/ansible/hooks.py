@@ -15,7 +15,7 @@ from mxcluster.model.knob import read
 
 
 def hooks(given: GivenHooks, cwd: str) -> Hooks:
-    """Return the hooks of a job from the knobs notify, tasks_before and tasks_after.
+    """Return the hooks of a job from the knobs notify_command, tasks_before and tasks_after.
 
     The next attempts at a job have no hooks: the run of the first attempt has run or will run them.
 
@@ -29,14 +29,14 @@ def hooks(given: GivenHooks, cwd: str) -> Hooks:
     if attempts.is_child() and not attempts.parent():
         return Hooks()
     problems: List[str] = []
-    notify = list(knobs.notify)
+    notify = list(knobs.notify_command)
     if notify:
         path = os.path.join(cwd, os.path.expanduser(notify[0]))
         program = shutil.which(os.path.normpath(path) if "/" in notify[0] else notify[0])
         if program is None:
             problems.append(
-                "notify: there is no program %s on this controller: install it, or give its "
-                "absolute path" % shown(notify[0])
+                "notify_command: there is no program %s on this controller: install it, or give "
+                "its absolute path" % shown(notify[0])
             )
         notify[0] = program or notify[0]
     files = {}

@@ -66,7 +66,7 @@ PLAYBOOKS.update(
 )
 # The knobs that train.yml reads if attach is given, because the job already has a plan. `without`
 # names nodes whose copy of the plan does not count.
-_WITH_ATTACH = ("attach", "runs_dir", "without", "notify", "tasks_after")
+_WITH_ATTACH = ("attach", "runs_dir", "without", "notify_command", "tasks_after")
 # Host variables of the inventory. With -e they apply to all hosts.
 OF_A_HOST = tuple(HostVariables.FIELDS)
 

@@ -60,6 +60,8 @@ class Checkpoints(Record):
     folder: str = field(_folder)
     keep: int = field(whole(0, 10**9))
     """The number of complete checkpoints to keep."""
+    keep_best: bool = field(flag, default=False)
+    """True to keep the checkpoint with the highest accuracy, too."""
     # A poll only copies the plan to the file. Decoding the plan would delay each poll.
     plan: Dict[str, object] = field(json_object(20))
     """The content of plan.json beside the folder."""

@@ -26,13 +26,18 @@ class Stopped(NamedTuple):
 class Save(NamedTuple):
     """The wait of stop.yml for the next checkpoint of a job.
 
-    Attributes: `before` and `after` the trained epochs of the newest checkpoint before and after
-    the wait, 0 without a checkpoint; `has_ended` True if the job has ended in the meantime.
+    Attributes: `before` and `after` the names of the newest checkpoint before and after the wait,
+    "" without a checkpoint; `has_ended` True if the job has ended in the meantime.
     """
 
-    before: int
-    after: int
+    before: str
+    after: str
     has_ended: bool
+
+    @property
+    def has_saved(self) -> bool:
+        """True if the job has completed a checkpoint during the wait."""
+        return self.after not in ("", self.before)
 
 
 def of_logs(job: str, logs: Mapping[str, Optional[Mapping[str, List[str]]]]) -> List[str]:
@@ -150,25 +155,24 @@ def of_stop(job: ListedJob, stopped: Stops, is_dry_run: bool) -> Stopped:
 
 def of_save(job: ListedJob, save: Save) -> List[str]:
     """Return text lines about the wait for the next checkpoint of the stopped `job`."""
-    last = "the checkpoint after epoch %d" % save.after
     goes_on = "train.yml -e resume=%s" % job.job
     if job.detached:
         goes_on = "train.yml -e attach=%s, which fetches the checkpoint, and then %s" % (
             job.job,
             goes_on,
         )
-    if save.after > save.before:
-        lines = ["saved     %s" % last]
+    if save.has_saved:
+        lines = ["saved     the checkpoint %s" % save.after]
     elif save.has_ended:
         lines = ["saved     nothing more: the job had ended before its next checkpoint"]
     elif save.after:
         lines = [
-            "lost      the training after epoch %d, because the job wrote no checkpoint within "
-            "save_timeout" % save.after
+            "lost      the training after the checkpoint %s, because the job completed no other "
+            "one within save_timeout" % save.after
         ]
     else:
         return [
-            "lost      all training of the job, because the job wrote no checkpoint within "
+            "lost      all training of the job, because the job completed no checkpoint within "
             "save_timeout"
         ]
     return lines + (["next      %s" % goes_on] if save.after else [])

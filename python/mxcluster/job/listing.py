@@ -36,7 +36,6 @@ STATES = {"lease": "lease ran out"}  # {state: text in the table}, if the state'
 _ORDER = "running failed peer lease shutdown stopped engine broken prepared waiting".split()
 ABSENT = ("missing", "not asked")  # the states of a node without a known part of a job
 OTHER_LOGS = ("agent", "rendezvous", "mpirun")  # logs of programs besides the processes of a plan
-WORKER_0 = "worker-0"
 NAMED = 6  # maximum number of hosts that a line names
 
 
@@ -137,14 +136,9 @@ def _job(
         progress=progress,
         first_failure=failure,
         saves=any(entry.saves for entry in entries.values()),
-        saver=next((host for host, entry in sorted(running.items()) if _completes(entry)), None),
+        savers=[host for host, entry in sorted(running.items()) if entry.completes],
         use=_use(list(running.values())),
     )
-
-
-def _completes(entry: JobEntry) -> bool:
-    """Return True if worker 0, which completes the checkpoints, runs on the node of `entry`."""
-    return bool(entry.saves and entry.status and WORKER_0 in entry.status.parts())
 
 
 def _use(entries: Sequence[JobEntry]) -> Optional[JobUse]:
@@ -311,7 +305,7 @@ def savers(chosen: Iterable[ListedJob]) -> Dict[str, List[str]]:
     """Return {host: ids of the running jobs of `chosen` whose checkpoints this host completes}.
 
     Raises BadInput for a running job that saves no checkpoints, or whose worker 0 is on no node
-    that answered.
+    that answered. Several workers of a script may save on several nodes.
     """
     found = {}  # type: Dict[str, List[str]]
     problems = []
@@ -320,16 +314,17 @@ def savers(chosen: Iterable[ListedJob]) -> Dict[str, List[str]]:
             continue
         if not job.saves:
             problems.append(
-                "save=true is refused for the job %s, which saves no checkpoints: all its training "
-                "would be lost. To stop it nevertheless, leave save out" % job.job
+                "save=true is refused for the job %s, which has saved no checkpoint: its program "
+                "has no savemodel, or its script has saved nothing in $MXCLUSTER_CHECKPOINTS yet. "
+                "All its training would be lost. To stop it nevertheless, leave save out" % job.job
             )
-        elif job.saver is None:
+        elif not job.savers:
             problems.append(
                 "save=true is refused for the job %s, because the node of its worker 0 does not "
                 "answer: make the node reachable, or leave save out" % job.job
             )
-        else:
-            found.setdefault(job.saver, []).append(job.job)
+        for host in job.savers:
+            found.setdefault(host, []).append(job.job)
     refuse(problems)
     return found
 

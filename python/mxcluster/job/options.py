@@ -198,6 +198,12 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
         "elastic=true needs max_restarts: add -e max_restarts=3, or leave elastic out",
     ),
     (
+        lambda given: given.keep_best and (given.script or not given.savemodel),
+        "keep_best=true needs savemodel=true, and no script, whose checkpoints name no epoch and "
+        "so have no known accuracy: add -e savemodel=true, or leave keep_best out and let the "
+        "script keep its best files in $MXCLUSTER_CHECKPOINTS",
+    ),
+    (
         lambda given: (
             given.elastic
             and (

@@ -55,6 +55,8 @@ def text(verdict: Verdict, run_dir: str) -> List[str]:
     if verdict.files:
         where = os.path.join(run_dir, "nodes", "*", OWN_FOLDERS)
         last.append("files     %d files of the program, in %s" % (verdict.files, where))
+    if verdict.best_checkpoint:
+        last.append("best      the checkpoint %s, by its accuracy" % verdict.best_checkpoint)
     last.append("report    %s" % os.path.join(run_dir, "report.html"))
     failure = verdict.first_failure
     lines = _of_failure(verdict, failure, run_dir) if failure else _of_success(verdict)
@@ -93,8 +95,21 @@ def _of_failure(verdict: Verdict, failure: Failure, run_dir: str) -> List[str]:
     else:
         lines += ["  %s/%s | %s" % (failure.host, failure.name, entry) for entry in failure.log]
     lines += ["hint      %s" % hint for hint in hints(failure)]
+    lines += _next(verdict, failure)
     lines += of_leftovers(verdict.nodes, verdict.left)
     return lines + ["logs      %s" % os.path.join(run_dir, "nodes")]
+
+
+def _next(verdict: Verdict, failure: Failure) -> List[str]:
+    """Return [a line] about how a job goes on that has ended on request or by its max_time."""
+    if failure.kind not in (ON_REQUEST, TIME):
+        return []
+    if verdict.checkpoint:
+        again = "train.yml -e resume=%s, from the checkpoint %s"
+        return ["next      %s" % again % (verdict.job, verdict.checkpoint)]
+    if failure.kind == TIME:
+        return ["next      the job has no checkpoint: start it again with a larger max_time"]
+    return []
 
 
 def hints(failure: Failure) -> List[str]:

@@ -1,6 +1,7 @@
-"""Record what a job ran: write run.json, knobs.yml and script.zip into its run folder.
+"""Record what a job ran: write run.json, knobs.yml, script.zip and requirements.txt.
 
-`train.yml -e @runs/<job>/knobs.yml` repeats the job, with the kept copy of the script.
+`train.yml -e @runs/<job>/knobs.yml` repeats the job, with the kept copies of the script and of its
+requirements file.
 """
 
 import base64
@@ -119,7 +120,7 @@ def clone(folder: str) -> Optional[Clone]:
 def write(
     run_dir: str, record: RunRecord, options: Options, packed: str, anew: Iterable[str] = ()
 ) -> None:
-    """Write run.json, knobs.yml and script.zip into the folder `run_dir`.
+    """Write run.json, knobs.yml and the copies of the user's files into the folder `run_dir`.
 
     Args: `options` of the job; `packed` the folder of the script as a zip file in base64, or "";
     `anew` the names of the knobs that the user gave with -e.
@@ -134,6 +135,11 @@ def write(
         name = user_script.name_of(options.script, options.script_root)
         texts.update(script=os.path.join(kept, name), script_root=kept)
         file_io.replace(kept, base64.b64decode(packed))
+    if options.requirements:
+        kept = os.path.join(os.path.abspath(run_dir), package.REQUIREMENTS)
+        with open(options.requirements, "rb") as stream:
+            file_io.replace(kept, stream.read())
+        texts.update({"requirements": kept} if texts.get("requirements") else {})
     playbook = MPI if "mpi_command" in vars(options) else TRAIN
     playbook = PROFILE if options.program == MEASURING else playbook
     head = "# ansible-playbook %s -e @%s repeats the job %s on the same inventory.\n" % (

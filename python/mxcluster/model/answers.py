@@ -162,9 +162,9 @@ class Progress(JobState):
     """The checkpoints that the node offers, None without a manifest."""
 
     @property
-    def epochs(self) -> int:
-        """The trained epochs of the newest checkpoint, 0 without one. See `Offer.epochs`."""
-        return self.checkpoints.epochs if self.checkpoints else 0
+    def newest(self) -> str:
+        """The name of the newest checkpoint, "" without one. See `Offer.newest`."""
+        return self.checkpoints.newest if self.checkpoints else ""
 
 
 class Stopped(AnswerWithStatus):
@@ -260,7 +260,9 @@ class JobEntry(Record, nulls=True):
     ports: Mapping[str, str] = field(table(_digits, words, 70000), default={})
     """{port: name of the process}."""
     saves: bool = field(flag, default=False)
-    """True if the job saves checkpoints."""
+    """True if the program saves checkpoints, or if the script has saved one on this node."""
+    completes: bool = field(flag, default=False)
+    """True if this node completes the checkpoints of a running job."""
     address: Optional[str] = field(optional(ipv4), default=None)
     gpus: Sequence[int] = field(each(whole(0, names.MOST_GPU), 1024), default=[])
     status: Optional[Status] = field(optional(record(Status)), default=None)

@@ -5,7 +5,7 @@ from typing import Mapping, Optional, Sequence
 
 from mxcluster.model import names
 from mxcluster.model.record import Record, field, record
-from mxcluster.model.shapes import each, matching, optional, table, text, whole, words
+from mxcluster.model.shapes import each, matching, optional, real, table, text, whole, words
 
 CURE = "use another checkpoint"
 # A file of a checkpoint. A script has the files of its checkpoint in a folder, worker-0-0003/a.b.
@@ -58,6 +58,8 @@ class CheckpointManifest(Manifest):
         optional(each(whole(1, 2**31 - 1), 100000)), default=None
     )
     """The balanced batch size of each worker."""
+    accuracy: Optional[float] = field(optional(real(0, 1)), default=None)
+    """The accuracy of worker 0 on held-out samples, None if it is unknown."""
 
 
 class Offer(Record):
@@ -69,17 +71,12 @@ class Offer(Record):
     """{file name of a manifest: its text}."""
 
     @property
-    def epochs(self) -> int:
-        """The trained epochs of the newest checkpoint whose own manifest is there, 0 without one.
+    def newest(self) -> str:
+        """The name of the newest checkpoint whose own manifest is there, "" without one.
 
-        The node of worker 0 has the manifests of whole checkpoints.
+        The node of worker 0, or of the worker of a script that saves, has these manifests.
         """
-        found = [FILE.fullmatch(name) for name in self.parts]
-        return max(
-            (
-                int(match.group("epoch"))
-                for match in found
-                if match and match.group() == match.group("name") + ".json"
-            ),
-            default=0,
-        )
+        found = [match for match in map(FILE.fullmatch, self.parts) if match]
+        whole = [match for match in found if match.group() == match.group("name") + ".json"]
+        epochs = [(int(match.group("epoch")), match.group("name")) for match in whole]
+        return max(epochs, default=(0, ""))[1]

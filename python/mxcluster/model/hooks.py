@@ -20,7 +20,7 @@ class Hooks(Record):
 class GivenHooks(Record, strict=True):
     """The knobs of the hooks as the user gave them, None for a default."""
 
-    notify: object = field(anything, default=None)
+    notify_command: object = field(anything, default=None)
     tasks_before: object = field(anything, default=None)
     tasks_after: object = field(anything, default=None)
 

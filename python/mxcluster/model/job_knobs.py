@@ -281,6 +281,9 @@ class Training(Record):
     controller fetches these checkpoints to `runs/<job>/checkpoints` while the job runs."""
     keep_checkpoints: int = _inherited(whole_number(1, MOST), 3, (TRAIN,))
     """The number of most recent checkpoints to keep, of the program or of a script."""
+    keep_best: bool = _inherited(switch, False, (TRAIN,))
+    """With `true` and `savemodel`, the checkpoint with the highest accuracy on held-out samples
+    stays beside the last `keep_checkpoints`. A script keeps its best files itself."""
     model_load_epoch: int = _of_train(whole_number(0, MOST, zero="start afresh"), 0)
     """Start from the model that `model_load_job` saved after this epoch. 0 starts with new weights.
     """
@@ -701,11 +704,11 @@ class Controller(Record):
     )
     """The folder of the results on the controller. The default is `runs` in the project. mxcluster
     checks before the start of a job that it can write to this folder."""
-    notify: Sequence[str] = knob(
+    notify_command: Sequence[str] = knob(
         converted(
             to_list,
             "a list of words, the program and its arguments, such as "
-            '\'{"notify": ["mail", "-s", "a job has ended", "me"]}\'',
+            '\'{"notify_command": ["mail", "-s", "a job has ended", "me"]}\'',
         ),
         [],
         playbooks=(TRAIN, MPI),

@@ -89,9 +89,9 @@ class ListedJob(Record):
     """The live line of a running job."""
     first_failure: Optional[Failure] = field(optional(record(Failure)))
     saves: bool = field(flag, default=False)
-    """True if the job saves checkpoints."""
-    saver: Optional[str] = field(optional(words), default=None)
-    """The node that completes the checkpoints of a running job, None if it is unknown."""
+    """True if the program saves checkpoints, or if the script has saved one."""
+    savers: Sequence[str] = field(each(words, MOST), default=[])
+    """The nodes that complete the checkpoints of a running job, [] if they are unknown."""
     use: Optional[JobUse] = field(optional(record(JobUse)), default=None)
     """None for a job that does not run, or whose meters have no figure yet."""
     waits: Optional[JobWait] = field(optional(record(JobWait)), default=None)

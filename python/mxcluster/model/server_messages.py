@@ -36,8 +36,8 @@ class ForgetRequest(Record):
     network: str = field(_file)
     epochs: int = field(whole(-(2**31), 2**31))
     """The last epoch to delete. Without old checkpoints it is negative."""
-    spare: str = field(text, default="")
-    """The name of a checkpoint to keep."""
+    spared: Sequence[str] = field(each(_file, 2), default=[])
+    """The names of checkpoints to keep."""
 
 
 class MeasureRequest(Record):

@@ -25,6 +25,7 @@ CURE = "restore this file, or fetch the results again with train.yml -e attach=<
 _exit_code = optional(whole(-100, 255))
 _lines = each(words, MOST)
 _state = matching(r"[a-z][a-z ]{0,39}", "the state of a node")
+_checkpoint = optional(matching(r"[A-Za-z0-9][A-Za-z0-9._-]{0,299}", "the name of a checkpoint"))
 
 
 class Verdict(Record):
@@ -57,5 +58,9 @@ class Verdict(Record):
     """{node: its last state, such as "done"}."""
     complete: Optional[Sequence[str]] = field(optional(each(names.host, MOST)), default=None)
     """The nodes of whose files the run folder has all. None for a run of an earlier version."""
+    checkpoint: Optional[str] = field(_checkpoint, default=None)
+    """The name of the checkpoint from which `resume` goes on, None without one."""
+    best_checkpoint: Optional[str] = field(_checkpoint, default=None)
+    """The name of the checkpoint with the highest accuracy, None without `keep_best`."""
     proposal: Optional[Sequence[str]] = field(optional(_lines), default=None)
     """The lines about the profile that the job measured."""

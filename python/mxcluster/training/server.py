@@ -235,7 +235,7 @@ class Commands(object):
         if self._serves(message.sender):
             request = _content(message, ForgetRequest)
             folder = os.path.join(self._folder, checkpoints.FOLDER)
-            checkpoints.forget(folder, request.network, request.epochs, request.spare)
+            checkpoints.forget(folder, request.network, request.epochs, request.spared)
 
     def _measure(self, message: seal.Message) -> None:
         """Measure the speed at which this server updates the model that `message` describes.

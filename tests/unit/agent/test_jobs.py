@@ -73,6 +73,20 @@ def test_a_running_job_is_listed_with_its_ports_and_gpus(node):
     assert claims.held(str(node.path)) == {"ports": {}, "gpus": {}}
 
 
+@pytest.mark.parametrize("options", [{"script": "mine.py"}, {"savemodel": True}, {}])
+def test_a_node_that_completes_checkpoints_is_known(node, options):
+    """Worker 0 of a program completes them, and the worker of a script that has saved some."""
+    assert node.start(part("one", options=options))[0] == 0
+    saves = "savemodel" in options
+    told = node.listing()["one"]
+    assert (told["saves"], told["completes"]) == (saves, saves)
+    folder = node.path / "one" / "checkpoints"
+    folder.mkdir(exist_ok=True)
+    (folder / "worker-0-0001.json").write_text("{}")
+    told = node.listing()["one"]
+    assert (told["saves"], told["completes"]) == (bool(options), bool(options))
+
+
 def test_torn_and_foreign_folders_do_not_break_the_listing(node):
     for name in ("torn", "list", "deep", "empty", "foreign", ".hidden", "odd", "no agent"):
         (node.path / name).mkdir()

@@ -81,11 +81,9 @@ def test_a_frozen_container_is_no_signal():
 
 
 def test_a_job_ends_after_its_max_time():
-    limited = plan_with(options={"max_time": 3600, "savemodel": True})
+    limited = plan_with(options={"max_time": 3600})
     assert stuck_processes.overtime(limited, 3599.9) is None
     finding = stuck_processes.overtime(limited, 3600.0)
     assert (finding.name, finding.kind) == (None, "time")
-    assert "its max_time of 3600 s" in finding.reason and "-e resume=job-1" in finding.reason
-    without = stuck_processes.overtime(plan_with(options={"max_time": 5}), 6.0)
-    assert "resume" not in without.reason and "a larger max_time" in without.reason
+    assert "its max_time of 3600 s" in finding.reason
     assert stuck_processes.overtime(LIMITS, 1e9) is None

@@ -19,7 +19,7 @@ def shown(*words):
         ["-e", '{"kv": "local", "token": "%s"}' % SECRET],
         ["-e", '{"secret_env": {"TOKEN": "%s"}}' % SECRET],
         ["-e", "train_job_secret_env=" + SECRET],
-        ["-e", "notify=" + SECRET],
+        ["-e", "notify_command=" + SECRET],
         ["-e", "ansible_become_password=" + SECRET],
         ["-e", "ansible_ssh_pass=" + SECRET],
         ["--extra-vars=token=" + SECRET],

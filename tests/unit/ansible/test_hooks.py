@@ -28,22 +28,26 @@ def site(tmp_path):
 
 def test_relative_paths_begin_at_the_folder_of_the_user(site):
     found = hooks(
-        {"notify": ["./tell", "a b"], "tasks_before": "tasks.yml", "tasks_after": ["tasks.yml"]},
+        {
+            "notify_command": ["./tell", "a b"],
+            "tasks_before": "tasks.yml",
+            "tasks_after": ["tasks.yml"],
+        },
         str(site),
     )
     path = str(site / "tasks.yml")
     assert found == Hooks(notify=[str(site / "tell"), "a b"], before=[path], after=[path])
-    assert hooks({"notify": '["sh", "-c", "cat"]'}, str(site)).notify[1:] == ["-c", "cat"]
+    assert hooks({"notify_command": '["sh", "-c", "cat"]'}, str(site)).notify[1:] == ["-c", "cat"]
     assert hooks({}, str(site)) == Hooks()
 
 
 @pytest.mark.parametrize(
     "given, words",
     [
-        ({"notify": "tell me"}, "a list of words"),
-        ({"notify": ["no-such-program"]}, "there is no program 'no-such-program'"),
-        ({"notify": ["./tasks.yml"]}, "there is no program './tasks.yml'"),
-        ({"notify": [1]}, "a list of words"),
+        ({"notify_command": "tell me"}, "a list of words"),
+        ({"notify_command": ["no-such-program"]}, "there is no program 'no-such-program'"),
+        ({"notify_command": ["./tasks.yml"]}, "there is no program './tasks.yml'"),
+        ({"notify_command": [1]}, "a list of words"),
         ({"tasks_before": "none.yml"}, "none.yml is no file on this controller"),
         ({"tasks_before": {"a": 1}}, "paths on the controller"),
         ({"tasks_after": "play.yml"}, "play.yml is a playbook"),
@@ -61,16 +65,16 @@ def test_a_wrong_hook_is_refused_by_name(site, given, words):
 
 def test_all_wrong_hooks_are_named_at_once(site):
     with pytest.raises(BadInput) as refusal:
-        hooks({"notify": ["nobody"], "tasks_before": "a.yml,b.yml"}, str(site))
+        hooks({"notify_command": ["nobody"], "tasks_before": "a.yml,b.yml"}, str(site))
     assert [line.split(":")[0] for line in str(refusal.value).splitlines()] == [
-        "notify",
+        "notify_command",
         "tasks_before",
         "tasks_before",
     ]
 
 
 def test_a_later_attempt_repeats_no_hook(site, monkeypatch):
-    given = {"notify": ["sh"], "tasks_before": "tasks.yml", "tasks_after": "tasks.yml"}
+    given = {"notify_command": ["sh"], "tasks_before": "tasks.yml", "tasks_after": "tasks.yml"}
     monkeypatch.setenv(attempts.CHILD, "1")
     assert hooks(given, str(site)) == Hooks()
     monkeypatch.setenv(attempts.CHILD, "compare.yml")  # each job of a sweep is a job of its own

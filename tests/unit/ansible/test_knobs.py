@@ -5,6 +5,7 @@ import re
 
 import pytest
 import yaml
+from ansible.vars.reserved import is_reserved_name
 
 from mxcluster.ansible import knobs
 
@@ -97,6 +98,12 @@ def test_only_extra_variables_are_knobs():
     bare = re.compile(r"(?<![\w.'\"])(%s) *\| *default\(" % "|".join(sorted(names)))
     for path, text in SOURCES.items():
         assert not bare.search(text), "%s: read it through the filter mxcluster_knobs" % path
+
+
+def test_no_name_is_a_word_of_ansible():
+    """Ansible would show a warning about it in each run."""
+    names = {name for playbook in knobs.PLAYBOOKS for name in knobs.PLAYBOOKS[playbook]}
+    assert "notify_command" in names and not [name for name in names if is_reserved_name(name)]
 
 
 def test_attach_allows_no_knob_of_the_plan():

@@ -416,18 +416,18 @@ def test_the_result_of_a_stop_is_shown():
     assert "would be ended on a b" in job_messages.of_stop(job, {}, True).lines[0]
 
 
-WORKING = {"processes": [{"name": "worker-0", "role": "worker", "index": 0}]}
-
-
 def test_a_job_without_checkpoints_cannot_be_saved():
-    (plain,) = listing.merge(answers(entry("one", status=WORKING)))
-    with pytest.raises(BadInput, match="the job one, which saves no checkpoints: .* leave save"):
+    (plain,) = listing.merge(answers(entry("one")))
+    with pytest.raises(BadInput, match="the job one, which has saved no checkpoint: .* leave"):
         listing.savers([plain])
     (lost,) = listing.merge(answers(entry("one", saves=True)))
     with pytest.raises(BadInput, match="the node of its worker 0 does not answer"):
         listing.savers([lost])
     (saving,) = listing.merge(
-        answers(entry("one", saves=True), b=[entry("one", host="b", saves=True, status=WORKING)])
+        answers(
+            entry("one", saves=True),
+            b=[entry("one", host="b", saves=True, completes=True)],
+        )
     )
     assert listing.savers([saving]) == {"b": ["one"]}
     assert listing.savers([saving.replaced(state="done")]) == {}, "nothing is left to save"
@@ -436,11 +436,17 @@ def test_a_job_without_checkpoints_cannot_be_saved():
 @pytest.mark.parametrize(
     "save, words",
     [
-        (job_messages.Save(3, 4, False), ["saved     the checkpoint after epoch 4", "-e resume="]),
-        (job_messages.Save(3, 3, False), ["lost      the training after epoch 3", "-e resume=one"]),
-        (job_messages.Save(0, 0, False), ["lost      all training of the job, because"]),
         (
-            job_messages.Save(3, 3, True),
+            job_messages.Save("mlp-0003", "mlp-0004", False),
+            ["saved     the checkpoint mlp-0004", "-e resume=one"],
+        ),
+        (
+            job_messages.Save("worker-0-0003", "worker-0-0003", False),
+            ["lost      the training after the checkpoint worker-0-0003", "-e resume=one"],
+        ),
+        (job_messages.Save("", "", False), ["lost      all training of the job, because"]),
+        (
+            job_messages.Save("mlp-0003", "mlp-0003", True),
             ["saved     nothing more: the job had ended", "resume=one"],
         ),
     ],

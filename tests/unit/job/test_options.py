@@ -201,6 +201,11 @@ def test_script_args_keep_their_quoting(arguments):
             {"elastic": True, "max_restarts": 1, "savemodel": True, "hosts_file": "/h"},
             ["elastic=true is refused with hosts_file"],
         ),
+        ({"keep_best": True}, ["keep_best=true needs savemodel=true", "add -e savemodel=true"]),
+        (
+            {"keep_best": True, "savemodel": True, "script": "x.py"},
+            ["no script, whose checkpoints name no epoch", "best files in $MXCLUSTER_CHECKPOINTS"],
+        ),
         ({"max_restarts": "1"}, ["max_restarts=1 needs savemodel=true", "add -e savemodel=true"]),
         (
             {"max_restarts": "1", "savemodel": True, "detach": True},

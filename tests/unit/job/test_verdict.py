@@ -301,6 +301,20 @@ def test_the_end_of_the_time_is_the_cause_of_what_follows():
     assert lines[0] == "TIME      job j1 (dist_gsync) after 0:30"
     assert lines[1] == "first     " + words
     assert not any("a line of the agent" in line for line in lines)
+    assert lines[2] == "next      the job has no checkpoint: start it again with a larger max_time"
+
+
+@pytest.mark.parametrize("kind", ["time", "on_request", "program"])
+def test_a_job_that_was_ended_names_the_way_on(kind):
+    found = statuses(worker_1=-15)
+    found["node2"]["first_failure"] = dict(failure("worker-1", 110.0, 1), kind=kind)
+    saved = Verdict.decode(compute(PLAN, found, [])).replaced(
+        checkpoint="mlp-0007", best_checkpoint="mlp-0003"
+    )
+    lines = verdict_text.text(saved, "runs/j1")
+    on = "next      train.yml -e resume=j1, from the checkpoint mlp-0007"
+    assert (on in lines) == (kind != "program"), "the error of a program would come again"
+    assert "best      the checkpoint mlp-0003, by its accuracy" in lines
 
 
 @pytest.mark.parametrize("script", ["", "/home/me/train.py"])

@@ -98,7 +98,25 @@ def test_a_save_is_known_by_two_looks_at_the_checkpoints():
     }
     lost = {"item": {"item": "two", "failed": True, "msg": "no status"}, "msg": "no status"}
     found = mxcluster_jobs.saves({"a": {"results": [after, lost]}, "b": {}, "c": None})
-    assert found == {"one": (3, 4, True)}
+    assert found == {"one": ("mlp-0003", "mlp-0004", True)}
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+def test_a_node_without_a_new_checkpoint_counts(order):
+    """Workers of a script that save on several nodes: the controller fetches those of one."""
+    status = {"job": "one", "agent": {"pid": 1, "start_time": 1}, "started": 1.0, "processes": []}
+
+    def wait(worker, before, after):
+        offers = [
+            {"parts": {"worker-%d-%04d.json" % (worker, number): "{}"}}
+            for number in (before, after)
+        ]
+        first = {"item": "one", "status": status, "checkpoints": offers[0]}
+        return {"results": [{"item": first, "status": status, "checkpoints": offers[1]}]}
+
+    waits = {"a": wait(0, 3, 4), "b": wait(1, 2, 2)}
+    found = mxcluster_jobs.saves({host: waits[host] for host in order})
+    assert found == {"one": ("worker-1-0002", "worker-1-0002", False)}
 
 
 @pytest.mark.parametrize("wrong", ["0", "soon", "-1m", "400d", True])

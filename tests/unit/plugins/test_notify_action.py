@@ -55,9 +55,9 @@ def test_a_program_need_not_read(warnings):
 
 def test_a_program_that_fails_is_a_warning(warnings):
     notify("sh", "-c", "echo first; printf 'no\\033[2Jroute' >&2; exit 3")
-    assert warnings == ["notify: sh exited with status 3: noroute"]
+    assert warnings == ["notify_command: sh exited with status 3: noroute"]
     notify("/nowhere/at/all")
-    assert warnings[1].startswith("notify: /nowhere/at/all did not start: ")
+    assert warnings[1].startswith("notify_command: /nowhere/at/all did not start: ")
 
 
 def test_a_program_that_hangs_is_killed_with_its_children(monkeypatch):

@@ -3,7 +3,7 @@
 import os
 from typing import Iterable, List, NamedTuple, Optional, Tuple
 
-from mxcluster import checkpoints
+from mxcluster import checkpoints, package
 from mxcluster.errors import BadInput
 from mxcluster.file_io import read_json
 from mxcluster.job import options as knobs
@@ -40,6 +40,9 @@ def resumed(
     job = given.resume
     old = _inherited(job, given, runs_dir)
     merged = knobs.inherit(given, old, list(anew))
+    kept = os.path.join(os.path.abspath(runs_dir), job, package.REQUIREMENTS)
+    if merged.requirements and not given.requirements and os.path.isfile(kept):
+        merged = merged.replaced(requirements=kept)
     found = find_checkpoint(job, runs_dir, merged)
     checkpoint = found.checkpoint
     if not checkpoint:
@@ -115,10 +118,11 @@ def _no_checkpoint(job: str, runs_dir: str, options: Options, found: Found) -> s
     )
 
 
-def find_checkpoint(job: str, runs_dir: str, options: Options) -> Found:
+def find_checkpoint(job: str, runs_dir: str, options: Options, digests: bool = True) -> Found:
     """Return the last complete checkpoint of `job`, of the network or the script in `options`.
 
-    Of a script whose workers have all saved, the first worker counts.
+    Of a script whose workers have all saved, the first worker counts. If `digests` is False, the
+    function checks only the sizes of the files.
 
     If `job` has no complete checkpoint and resumed an earlier job, the function searches the folder
     of the earlier job, and so on.
@@ -129,7 +133,7 @@ def find_checkpoint(job: str, runs_dir: str, options: Options) -> Found:
         jobs.append(job)
         folder = os.path.join(runs_dir, job, checkpoints.FOLDER)
         for network in checkpoints.workers(folder) if options.script else [options.network]:
-            checkpoint, wrong = checkpoints.last_complete(folder, network)
+            checkpoint, wrong = checkpoints.last_complete(folder, network, digests)
             problems += wrong
             if checkpoint:
                 return Found(checkpoint, problems, jobs)

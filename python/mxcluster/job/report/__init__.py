@@ -10,13 +10,14 @@ import json
 import os
 from typing import Dict, List, Mapping, Optional, Tuple
 
+from mxcluster import checkpoints
 from mxcluster import events as event_files
 from mxcluster.cluster import profile as profiles
 from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
 from mxcluster.job import stall_cause
 from mxcluster.job import verdict as verdicts
-from mxcluster.job.plan import paces
+from mxcluster.job.plan import paces, resume
 from mxcluster.job.report import (
     archive,
     bottleneck,
@@ -66,7 +67,7 @@ def assemble(
         files.write_json(os.path.join(run_dir, "plan.json"), plan)
     plan = files.read_plan(run_dir)
     problems = archive.unpack_all({host: archives.get(host) for host in plan.nodes}, run_dir)
-    _settle_checkpoints(run_dir, plan)
+    last, best = _settle_checkpoints(run_dir, plan)
     events, damaged = _merged_events(plan, run_dir)
     known = {host: (ends or {}).get(host) or NodeResult() for host in plan.nodes}
     results = {
@@ -89,6 +90,7 @@ def assemble(
     verdict = verdict.replaced(
         bottleneck=bottleneck.find(plan, events), complete=node_ends.complete(results)
     )
+    verdict = verdict.replaced(checkpoint=last, best_checkpoint=best)
     if verdict.ok and plan.options.measures_cluster:
         found_profile = profiles.complete(profile.measured(plan, events))
         files.write_json(os.path.join(run_dir, profile.FILE), found_profile)
@@ -100,11 +102,21 @@ def assemble(
     return verdict
 
 
-def _settle_checkpoints(run_dir: str, plan: Plan) -> None:
-    """Keep the whole checkpoints of a job that can save some, as many as its plan says."""
-    if plan.options.savemodel or plan.options.script:
-        kept = plan.options.keep_checkpoints
-        checkpoint_arrivals.settle(os.path.join(run_dir, "checkpoints"), kept)
+def _settle_checkpoints(run_dir: str, plan: Plan) -> Tuple[Optional[str], Optional[str]]:
+    """Settle the checkpoints in the run folder, and return the names of the last and best one.
+
+    The last one may be that of an earlier job from which this job has resumed. The names are None
+    for a job without such a checkpoint.
+    """
+    options = plan.options
+    if not options.savemodel and not options.script:
+        return None, None
+    folder = os.path.join(run_dir, checkpoints.FOLDER)
+    checkpoint_arrivals.settle(folder, options.keep_checkpoints, options.keep_best)
+    runs = os.path.dirname(os.path.abspath(run_dir))
+    last = resume.find_checkpoint(plan.job, runs, options, digests=False).checkpoint
+    best = checkpoints.best(folder, options.network) if options.keep_best else ""
+    return last.name if last else None, best or None
 
 
 def _merged_events(plan: Plan, run_dir: str) -> Tuple[List[Event], Dict[str, int]]:

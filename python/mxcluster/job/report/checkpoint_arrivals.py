@@ -40,10 +40,20 @@ class Arrivals:
         fetch: a function (file, offset, most) that returns at most `most` bytes of a file of the
             node, b"" after the end of the file, and None if the node does not reply.
         plan: the job's plan as JSON, which `resume` needs. `bring` first writes it beside `folder`.
+        keeps_best: True if the checkpoint with the highest accuracy stays, too.
     """
 
-    def __init__(self, folder: str, host: str, kept: int, fetch: Fetch, plan: object) -> None:
+    def __init__(
+        self,
+        folder: str,
+        host: str,
+        kept: int,
+        fetch: Fetch,
+        plan: object,
+        keeps_best: bool = False,
+    ) -> None:
         self.folder, self.host, self.kept, self.fetch, self.plan = folder, host, kept, fetch, plan
+        self.keeps_best = keeps_best
         self.transit = os.path.join(folder, FOLDER)
         self.most = LEAST
         self._reuses = True  # until a file differs from its digest
@@ -76,7 +86,7 @@ class Arrivals:
                 os.replace(os.path.join(own, name), target)
             # `_missing` returns names that FILE matches.
             match = cast(Match[str], FILE.fullmatch(manifest))
-            checkpoints.keep(self.folder, match.group("network"), self.kept)
+            checkpoints.keep(self.folder, match.group("network"), self.kept, self.keeps_best)
 
     def _keep_plan(self, own: str) -> None:
         path = os.path.join(os.path.dirname(os.path.abspath(self.folder)), "plan.json")
@@ -168,11 +178,12 @@ def files_of(manifest: str, text: str) -> Optional[Mapping[str, FileDigest]]:
     return files if all(name in own or name.startswith(stem + "/") for name in files) else None
 
 
-def settle(folder: str, kept: int) -> None:
+def settle(folder: str, kept: int, keeps_best: bool = False) -> None:
     """Delete incomplete files and old checkpoints from `folder` after the end of the job.
 
-    Args: `kept` the number of complete checkpoints of each network that stay.
+    Args: `kept` the number of complete checkpoints of each network that stay; `keeps_best` as for
+    Arrivals.
     """
     shutil.rmtree(os.path.join(folder, FOLDER), ignore_errors=True)
     for network in checkpoints.networks(folder):
-        checkpoints.keep(folder, network, kept)
+        checkpoints.keep(folder, network, kept, keeps_best)

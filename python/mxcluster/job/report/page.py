@@ -76,6 +76,7 @@ FILES = (
     "profile.json",
     "run.json",
     "knobs.yml",
+    "requirements.txt",
     "curves.png",
     "nodes/",
     "tensorboard/",

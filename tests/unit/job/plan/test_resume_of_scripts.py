@@ -4,13 +4,16 @@ import json
 import os
 
 import pytest
+import yaml
 
 from mxcluster.errors import BadInput
+from mxcluster.job import what_ran
 from mxcluster.job.plan import inputs
 from mxcluster.model.plan import WORKER
 from tests.plans import write_record
 from tests.unit.job.plan.test_inputs import INVENTORY, folders_in
 from tests.unit.job.report.test_checkpoint_arrivals import save_files
+from tests.unit.job.test_what_ran import record_of
 
 
 @pytest.fixture
@@ -55,8 +58,9 @@ def test_the_new_job_takes_the_script_and_its_last_whole_checkpoint(plan, tmp_pa
     assert made.script and plan(resume="first", script_args=["x"]).plan.options.script_args == ["x"]
 
 
-def test_each_worker_of_a_script_gets_a_folder_for_its_checkpoints(plan):
-    made = plan(script="mine/train.py", kv="dist_sync", job_id="third").plan
+def test_each_worker_of_a_script_gets_a_folder_for_its_checkpoints(plan, tmp_path):
+    save_files(tmp_path / "runs" / "first" / "checkpoints", "worker-0", 1, step="1")
+    made = plan(resume="first", kv="dist_sync", job_id="third").plan
     for process in made.processes:
         folder = process.env.get("MXCLUSTER_CHECKPOINTS")
         if process.role == WORKER:
@@ -66,6 +70,29 @@ def test_each_worker_of_a_script_gets_a_folder_for_its_checkpoints(plan):
         assert "MXCLUSTER_RESUME" not in process.env, "servers have nothing to restore"
     workers = plan(kv="dist_sync", job_id="fourth").plan.of_role(WORKER)
     assert not any("MXCLUSTER_CHECKPOINTS" in process.env for process in workers)
+
+
+def test_a_resumed_script_gets_the_packages_of_the_earlier_job(plan, tmp_path):
+    """The run folder has a copy of the file, which may have changed since."""
+    wanted = tmp_path / "mine" / "requirements.txt"
+    wanted.write_text("six\n")
+    kept = tmp_path / "runs" / "packed" / "requirements.txt"
+    made = plan(script="mine/train.py", requirements=str(wanted), job_id="packed", kv="dist_sync")
+    (kept.parent / "checkpoints").mkdir(parents=True)
+    save_files(kept.parent / "checkpoints", "worker-0", 1, step="1")
+    (kept.parent / "plan.json").write_text(json.dumps(made.plan.encode()))
+    assert plan(resume="packed").plan.options.requirements == str(wanted), "of an earlier version"
+    what_ran.write(
+        str(kept.parent), record_of(made.plan, given={"requirements": "x"}), made.plan.options, ""
+    )
+    wanted.write_text("six\ntqdm\n")
+    assert plan(resume="packed").plan.options.requirements == str(kept)
+    assert kept.read_text() == "six\n"
+    assert yaml.safe_load((kept.parent / "knobs.yml").read_text()) == {"requirements": str(kept)}
+    again = plan(resume="packed", requirements=str(wanted)).plan
+    assert again.options.requirements == str(wanted), "the user has named it again"
+    wanted.unlink()
+    assert plan(resume="packed").plan.options.requirements == str(kept)
 
 
 @pytest.mark.parametrize(

@@ -84,10 +84,25 @@ def test_checkpoints_are_fetched_in_order_and_the_last_ones_are_kept(node, targe
     assert whole(target) == [6, 7] and not (target / checkpoint_arrivals.FOLDER).exists()
 
 
+def test_the_best_checkpoint_stays_on_the_controller(tmp_path, target):
+    there, node = tmp_path / "node1" / "checkpoints", Node(tmp_path / "node1", target, kept=1)
+    node.arrivals.keeps_best = True
+    for epoch, accuracy in enumerate([0.2, 0.9, 0.5, 0.6], 1):
+        save(there, epoch, servers=1, accuracy=accuracy)
+        checkpoints.hold(str(there.parent), "mlp-%04d" % epoch)
+        node.bring()
+        node.bring()
+    assert whole(target) == [2, 4]
+    checkpoint_arrivals.settle(str(target), 1, keeps_best=True)
+    assert whole(target) == [2, 4]
+    checkpoint_arrivals.settle(str(target), 1)
+    assert whole(target) == [4]
+
+
 def test_a_held_checkpoint_is_kept_until_the_controller_has_it(node, target, tmp_path):
     there = tmp_path / "node1" / "checkpoints"
     assert [hold(there, epoch) for epoch in (1, 2, 3)] == ["mlp-0001"] * 3
-    checkpoints.forget(str(there), "mlp", 2, "mlp-0001")
+    checkpoints.forget(str(there), "mlp", 2, ["mlp-0001"])
     assert whole(there) == [1, 3]
     node.bring()
     assert node.arrivals.taken() == "mlp-0001" and whole(target) == [1], (

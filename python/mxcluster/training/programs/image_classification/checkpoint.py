@@ -28,13 +28,21 @@ class Saver(object):
         kv: the kv-store of the training.
         kept: the number of checkpoints to keep. `save` deletes older checkpoints.
         manifest: the manifest of all checkpoints, which `save` completes.
+        keeps_best: True if `save` also keeps the checkpoint with the highest accuracy.
     """
 
     def __init__(
-        self, folder: str, module: Module, kv: KVStore, kept: int, manifest: CheckpointManifest
+        self,
+        folder: str,
+        module: Module,
+        kv: KVStore,
+        kept: int,
+        manifest: CheckpointManifest,
+        keeps_best: bool,
     ) -> None:
         self.folder, self.module, self.kv, self.kept = folder, module, kv, kept
-        self.manifest = manifest
+        self.manifest, self.keeps_best = manifest, keeps_best
+        self.best = (0.0, 0, "")  # accuracy, epochs and name of the best checkpoint
         # None in a distributed job, whose servers update the weights
         self.updates: Optional[optimizer_states.Updates] = None
         if "DMLC_ROLE" not in os.environ:
@@ -43,12 +51,13 @@ class Saver(object):
             )
             kv._set_updater(self.updates)
 
-    def save(self, epochs: int, batch_sizes: Optional[Sequence[int]]) -> None:
+    def save(self, epochs: int, batch_sizes: Optional[Sequence[int]], accuracy: float) -> None:
         """Write the checkpoint after `epochs` epochs, and delete old checkpoints.
 
         The method writes the manifest last, so that no reader takes an incomplete checkpoint.
 
-        Args: `batch_sizes` the balanced batch size of each worker, None for other sizes.
+        Args: `batch_sizes` the balanced batch size of each worker, None for other sizes;
+        `accuracy` of the weights on held-out samples, 0 to 1.
         """
         network, number = self.manifest.network, uuid.uuid4().hex
         name = checkpoints.name_of(network, epochs)
@@ -67,14 +76,19 @@ class Saver(object):
         checkpoints.write_manifest(
             path + ".json",
             [path + ".params"],
-            self.manifest.replaced(id=number, epoch=epochs, batch_sizes=batch_sizes),
+            self.manifest.replaced(
+                id=number, epoch=epochs, batch_sizes=batch_sizes, accuracy=accuracy
+            ),
         )
         # Delete old checkpoints last, when the new checkpoint is complete.
-        held, last = checkpoints.hold(os.path.dirname(self.folder), name), epochs - self.kept
+        spared, last = [checkpoints.hold(os.path.dirname(self.folder), name)], epochs - self.kept
+        if self.keeps_best:
+            self.best = max(self.best, (accuracy, epochs, name))
+            spared.append(self.best[2])
         if self.updates is None:
-            request = ForgetRequest(network=network, epochs=last, spare=held)
+            request = ForgetRequest(network=network, epochs=last, spared=spared)
             server_messages.send(self.kv, "forget", request)
-        checkpoints.forget(self.folder, network, last, held)
+        checkpoints.forget(self.folder, network, last, spared)
 
 
 def load(path: str, module: Module) -> None:

@@ -198,8 +198,8 @@ class Training:
             )
         accuracy = None
         if not args.measured:
-            self._save(args.num_epochs)
             accuracy = self._accuracy()
+            self._save(args.num_epochs, accuracy)
         speed = self.samples / seconds
         self.log.write(
             End(
@@ -265,7 +265,7 @@ class Training:
         say("epoch %d: validation accuracy %.4f, trained %.2f s" % (epoch, accuracy, seconds))
         if epoch + 1 < self.args.num_epochs:
             self._adapt(epoch + 1)
-            self._save(epoch + 1)
+            self._save(epoch + 1, accuracy)
 
     def _adapt(self, epoch: int) -> None:
         """Fit the batch sizes and shards to the workers' speeds, from the epoch `epoch` on.
@@ -457,13 +457,16 @@ class Training:
             batch_size=args.batch_size,
         )
         saved = os.path.join(folder, checkpoints.FOLDER)
-        return checkpoint.Saver(saved, self.module, self.kv, args.keep_checkpoints, manifest)
+        return checkpoint.Saver(
+            saved, self.module, self.kv, args.keep_checkpoints, manifest, args.keep_best
+        )
 
-    def _save(self, epochs: int) -> None:
+    def _save(self, epochs: int, accuracy: float) -> None:
         if self.args.savemodel and self.saver:
             sizes = self.balance
             # Worker 0 does not have the sizes of other groups.
-            self.saver.save(epochs, sizes.sizes if sizes and sizes.is_of_all else None)
+            known = sizes.sizes if sizes and sizes.is_of_all else None
+            self.saver.save(epochs, known, accuracy)
 
 
 def say(text: str) -> None:
