@@ -36,8 +36,8 @@ def make_interpreter(path, version, installs="/dev/null"):
 
 def bare(folder):
     """Make a project of the script and the requirements of three lines of ansible-core."""
-    requirements = ("shared.txt", "dev.txt", "dev-2.16.txt", "dev-2.21.txt")
-    names = ["requirements/" + name for name in requirements]
+    added = ("cloud.txt", "cloud-2.16.txt", "cloud-2.21.txt", "dev.txt", "dev-2.16.txt", "dev-2.21.txt")
+    names = ["requirements/" + name for name in ("shared.txt", *added)]
     for name in (*names, "python/pyproject.toml", "tests/startup/module_bytecode.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("")
