@@ -8,8 +8,8 @@
 # (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7. `node-image.sh slurm` and
 # `node-image.sh sge` add a batch system to the image, `node-image.sh container` a docker engine.
 # `node-image.sh bare-trixie` makes another image: Debian 13 with apt and nothing else, a fresh
-# machine for tests/fresh. `node-image.sh node-bullseye` makes a node of Debian 11, without MPI. Debian
-# makes both kinds of image of its other releases, too.
+# machine for tests/fresh. `node-image.sh node-bullseye` makes a node of Debian 11, without MPI; for
+# this machine's own release the plain image serves. Debian makes both kinds also of other releases.
 set -euo pipefail
 
 packages=(
@@ -29,6 +29,8 @@ declare -A added=( # packages of the other images
 
 cd "$(dirname "$0")/.."
 kind=${1:-plain}
+release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+[[ $kind != "node-$release" ]] || kind=plain
 sources=(tools/node-image.sh molecule/shared/mpi.sh tests/startup/module_bytecode.py)
 given=${MXCLUSTER_NODE_IMAGE:-}
 if [[ $kind == el7 ]]; then
@@ -47,7 +49,8 @@ refuse() {
     exit 1
 }
 
-[[ $kind == plain || $kind == bare-* || $kind == node-* ]] || plain=$(MXCLUSTER_NODE_IMAGE='' tools/node-image.sh)
+[[ $kind == plain || $kind == bare-* || $kind == node-* ]] ||
+    plain=$(MXCLUSTER_NODE_IMAGE='' tools/node-image.sh)
 
 # A change of this file or of another source makes another image.
 name=mxcluster-node:${kind/plain/}$(cat "${sources[@]}" | sha256sum | cut -c 1-12)
@@ -69,7 +72,6 @@ fi
 
 [[ $kind != bare-* && $kind != node-* ]] || grep -q '^ID=debian$' /etc/os-release ||
     refuse "the image $name needs Debian's packages, and this system is not Debian."
-release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 components=main
 ! grep -q '^ID=ubuntu' /etc/os-release || components=main,universe # where Ubuntu has Open MPI
 mirror=$(apt-get indextargets --format '$(REPO_URI)' \
