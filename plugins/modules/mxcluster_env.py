@@ -58,9 +58,9 @@ PROVE = "import mxnet; print(mxnet.__version__)"
 PROVE_WITH_PACKAGE = (
     "from mxcluster.node import mxnet_compat; print(mxnet_compat.import_mxnet().__version__)"
 )
-# Python can import from a zip file, such as a wheel. So pip runs from its own wheel. Under Python 3.7
-# to 3.9 this name of sysconfig keeps pip from importing distutils, which Debian packs apart. Outside
-# an environment, Debian's distutils knows the folder of the packages.
+# Python can import from a zip file, such as a wheel. So pip runs from its own wheel. Under Python
+# 3.7 to 3.9 this name of sysconfig keeps pip from importing distutils, which Debian packs apart.
+# Outside an environment, Debian's distutils knows the folder of the packages.
 RUN_PIP = """import runpy, sys, sysconfig
 if sys.prefix != sys.base_prefix:
     sysconfig._PIP_USE_SYSCONFIG = True
