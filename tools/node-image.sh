@@ -8,7 +8,8 @@
 # (molecule/el7/stand_in); MXCLUSTER_EL7_IMAGE names a real CentOS 7. `node-image.sh slurm` and
 # `node-image.sh sge` add a batch system to the image, `node-image.sh container` a docker engine.
 # `node-image.sh bare-trixie` makes another image: Debian 13 with apt and nothing else, a fresh
-# machine for tests/fresh. Debian makes bare images also of its other releases.
+# machine for tests/fresh. `node-image.sh node-bullseye` makes a node of Debian 11, without MPI; for
+# this machine's own release the plain image serves. Debian makes both kinds also of other releases.
 set -euo pipefail
 
 packages=(
@@ -17,8 +18,8 @@ packages=(
     python3 iproute2 procps                   # requirements of Ansible
     nftables netbase                          # a firewall
     libgomp1 libquadmath0                     # system libraries of MXNet's wheel
-    openmpi-bin                               # an engine of MPI programs
 )
+engines=(openmpi-bin) # of MPI programs
 declare -A added=( # packages of the other images
     [el7]='rpm dnf python3-dnf dnf-plugins-core gnupg'
     [slurm]='slurmctld slurmd slurm-client munge'
@@ -28,6 +29,8 @@ declare -A added=( # packages of the other images
 
 cd "$(dirname "$0")/.."
 kind=${1:-plain}
+release=$(. /etc/os-release && echo "${VERSION_CODENAME:-}")
+[[ $kind != "node-$release" ]] || kind=plain
 sources=(tools/node-image.sh molecule/shared/mpi.sh tests/startup/module_bytecode.py)
 given=${MXCLUSTER_NODE_IMAGE:-}
 if [[ $kind == el7 ]]; then
@@ -46,7 +49,8 @@ refuse() {
     exit 1
 }
 
-[[ $kind == plain || $kind == bare-* ]] || plain=$(MXCLUSTER_NODE_IMAGE='' tools/node-image.sh)
+[[ $kind == plain || $kind == bare-* || $kind == node-* ]] ||
+    plain=$(MXCLUSTER_NODE_IMAGE='' tools/node-image.sh)
 
 # A change of this file or of another source makes another image.
 name=mxcluster-node:${kind/plain/}$(cat "${sources[@]}" | sha256sum | cut -c 1-12)
@@ -66,9 +70,8 @@ if ! command -v mmdebstrap >/dev/null; then
     tools/apt-install.sh mmdebstrap >/dev/null
 fi
 
-[[ $kind != bare-* ]] || grep -q '^ID=debian$' /etc/os-release ||
+[[ $kind != bare-* && $kind != node-* ]] || grep -q '^ID=debian$' /etc/os-release ||
     refuse "the image $name needs Debian's packages, and this system is not Debian."
-release=$(. /etc/os-release && echo "$VERSION_CODENAME")
 components=main
 ! grep -q '^ID=ubuntu' /etc/os-release || components=main,universe # where Ubuntu has Open MPI
 mirror=$(apt-get indextargets --format '$(REPO_URI)' \
@@ -79,7 +82,7 @@ mirror=$(apt-get indextargets --format '$(REPO_URI)' \
 echo "mxcluster: making the image $name ($release; about a minute, the first time only)" >&2
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-[[ $kind != bare-* ]] || release=${kind#bare-}
+[[ $kind != bare-* && $kind != node-* ]] || release=${kind#*-}
 root=$folder/root
 options=(force-unsafe-io 'path-exclude=/usr/share/'{doc,man,locale}'/*') # of dpkg
 
@@ -93,9 +96,9 @@ bootstrap() {
         refuse "mmdebstrap failed; the end of its log:" "$(tail -n 15 "$folder/log")"
 }
 
-# make_plain: make the root folder of a plain node
-make_plain() {
-    bootstrap "${packages[@]}"
+# make_node PACKAGE...: make the root folder of a node with these packages, too
+make_node() {
+    bootstrap "${packages[@]}" "$@"
     rm -f "$root"/etc/ssh/ssh_host_*
     # Each container makes its own host keys, as each machine does.
     cat >"$root/etc/systemd/system/ssh-host-keys.service" <<'UNIT'
@@ -116,7 +119,6 @@ UNIT
         systemd-logind.service systemd-timesyncd.service systemd-udevd.service 2>/dev/null
     cp tests/startup/module_bytecode.py "$root/usr/lib/python3/dist-packages/"
     echo 'import module_bytecode' >"$root/usr/lib/python3/dist-packages/module_bytecode.pth"
-    molecule/shared/mpi.sh "$root" >&2
 }
 
 # make_other: add the packages of the kind to a copy of the plain node's root folder
@@ -147,7 +149,10 @@ make_other() {
 }
 
 if [[ $kind == plain ]]; then
-    make_plain
+    make_node "${engines[@]}"
+    molecule/shared/mpi.sh "$root" >&2
+elif [[ $kind == node-* ]]; then
+    make_node
 elif [[ $kind == bare-* ]]; then
     bootstrap
 else

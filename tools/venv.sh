@@ -212,7 +212,8 @@ if [[ $extra == dev ]]; then
     # ansible-lint and each run of molecule call ansible-galaxy, which makes this folder. Two that begin
     # together would both find no folder, and one would fail to make it.
     mkdir -p "$root/.state/ansible/collections/ansible_collections"
-    wish_dev=$(wish requirements/dev.txt "requirements/dev-$core.txt" tests/startup/module_bytecode.py)
+    wish_dev=$(wish requirements/{cloud,dev}{,"-$core"}.txt requirements/execution.txt \
+        tests/startup/module_bytecode.py)
     if [[ $(cat "$venv/.dev" 2>/dev/null) != "$wish_dev" ]]; then
         echo "mxcluster: adding the tools for tests and linting to .venv"
         pip_install --require-hashes --only-binary :all: -r "$root/requirements/dev-$core.txt"

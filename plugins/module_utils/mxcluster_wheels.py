@@ -140,11 +140,16 @@ def is_compiled(path):
 def cure_for(last_words):
     """Return the cure (str) for a failed program, as a sentence for the error message.
 
-    If the output names a missing system library, the cure is the installation of this library.
+    If the output names a missing part of the system, the cure is the installation of this part.
 
     Args: `last_words` the last lines of the program's output (str).
     """
     missing = re.search(r"(lib[\w+]+)\.so[.\d]*: cannot open shared object file", last_words)
+    if "No module named 'distutils" in last_words:  # pip of Python 3.6
+        return (
+            " The node's Python lacks distutils: install this module (Debian, Ubuntu: apt install "
+            "python3-distutils), then run provision.yml again."
+        )
     if not missing:
         return " Remove the error in the output below, and run provision.yml again."
     if missing.group(1) == "libcuda":

@@ -58,6 +58,15 @@ PROVE = "import mxnet; print(mxnet.__version__)"
 PROVE_WITH_PACKAGE = (
     "from mxcluster.node import mxnet_compat; print(mxnet_compat.import_mxnet().__version__)"
 )
+# Python can import from a zip file, such as a wheel. So pip runs from its own wheel. Under Python
+# 3.7 to 3.9 this name of sysconfig keeps pip from importing distutils, which Debian packs apart.
+# Outside an environment, Debian's distutils knows the folder of the packages.
+RUN_PIP = """import runpy, sys, sysconfig
+if sys.prefix != sys.base_prefix:
+    sysconfig._PIP_USE_SYSCONFIG = True
+sys.path.insert(0, sys.argv.pop(1))
+runpy.run_module("pip", run_name="__main__", alter_sys=True)
+"""
 # User settings that would add other packages or change the folder of the installation.
 HARMFUL = (
     "PYTHONPATH",
@@ -258,8 +267,9 @@ class Environment(object):
         system = self.module.params["system"]
         listed = os.path.join(temporary, "requirements.txt")
         write(listed, to_bytes("\n".join(self.requirements) + "\n"), 0o644)
-        # Python can run a zip file, such as a wheel. So pip runs from its own wheel.
-        argv = [self.module.params["python"] if system else self.python, os.path.join(pip, "pip")]
+        program = os.path.join(temporary, "install.py")
+        write(program, to_bytes(RUN_PIP), 0o644)
+        argv = [self.module.params["python"] if system else self.python, program, pip]
         argv += ["--isolated", "install", "--quiet", "--disable-pip-version-check"]
         argv += ["--no-cache-dir", "--no-deps", "--no-index", "--find-links", temporary]
         argv += ["--only-binary", ":all:", "--require-hashes", "-r", listed]

@@ -75,8 +75,9 @@ SUDO_REFUSES = (
     ),
     (
         re.compile("a password is required|Missing sudo password"),
-        "sudo on the node asks for a password. Add --ask-become-pass, or let {user} use sudo "
-        "without a password (NOPASSWD in sudoers).",
+        "sudo on the node asks for a password. Add --ask-become-pass, set ansible_become_password "
+        "in a vault (docs/ways-in.md), or let {user} use sudo without a password (NOPASSWD in "
+        "sudoers).",
     ),
     (
         re.compile("not in the sudoers file|is not allowed to (execute|run)|may not run sudo"),

@@ -36,8 +36,17 @@ def make_interpreter(path, version, installs="/dev/null"):
 
 def bare(folder):
     """Make a project of the script and the requirements of three lines of ansible-core."""
-    requirements = ("shared.txt", "dev.txt", "dev-2.16.txt", "dev-2.21.txt")
-    names = ["requirements/" + name for name in requirements]
+    stems = (
+        "shared",
+        "execution",
+        "cloud",
+        "cloud-2.16",
+        "cloud-2.21",
+        "dev",
+        "dev-2.16",
+        "dev-2.21",
+    )
+    names = ["requirements/%s.txt" % stem for stem in stems]
     for name in (*names, "python/pyproject.toml", "tests/startup/module_bytecode.py"):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("")

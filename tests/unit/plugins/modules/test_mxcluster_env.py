@@ -284,6 +284,11 @@ def test_the_cure_for_a_missing_library_names_its_source(library, cure):
     assert cure in mxcluster_env.cure_for(said)
 
 
+def test_the_cure_for_a_python_without_distutils_names_its_package():
+    said = "ModuleNotFoundError: No module named 'distutils.cmd'"
+    assert "apt install python3-distutils" in mxcluster_env.cure_for(said)
+
+
 @pytest.mark.parametrize(
     "harm, told",
     [
