@@ -70,6 +70,10 @@ class LookRequest(Arguments):
     ports: Sequence[int] = field(each(whole(0, 65535), 100000), default=[])
     """The ports of the processes at this address."""
     gpus: Sequence[int] = field(each(whole(0, names.MOST_GPU)), default=[])
+    cpus: Optional[Sequence[int]] = field(
+        optional(each(whole(0, names.MOST_CPU), names.MOST_CPU + 1)), default=None
+    )
+    """The CPUs of the processes, None if they have no CPUs of their own."""
     all_gpus: Optional[AllGpus] = field(optional(record(AllGpus)), default=None)
     """The expected GPUs, for a job that uses all GPUs only."""
     jobs_dir: Optional[str] = field(optional(text), default=None)

@@ -115,6 +115,8 @@ class Process(Peer):
     """The number of the process in its role, from 0; None for mpirun."""
     gpus: List[int] = field(each(whole(0, names.MOST_GPU)), default=[])
     """The GPU numbers on the node."""
+    cpus: List[int] = field(each(whole(0, names.MOST_CPU), names.MOST_CPU + 1), default=[])
+    """The CPU numbers of the process on the node, [] for all CPUs."""
     work_load: List[float] = field(each(_positive), default=[])
     """The relative speed of each GPU, [] for equal speeds."""
     group: Optional[int] = field(optional(whole()), default=None)
