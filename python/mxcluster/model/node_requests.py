@@ -119,6 +119,15 @@ class RecordRequest(Arguments):
     """The facts of the present record, none for a damaged record."""
 
 
+class SpeedRequest(Record):
+    """The measurement of a node's speed."""
+
+    folder: str = field(text, default="")
+    """The folder whose file system the node measures, "" to measure nothing."""
+    variables: Mapping[str, str] = field(table(text, text), default={})
+    """The environment variables of a worker that set its CPUs and threads."""
+
+
 class CheckRequest(Arguments):
     """The things to examine for verify.yml."""
 
@@ -130,6 +139,7 @@ class CheckRequest(Arguments):
     """The hosts to which the node connects by ssh."""
     cuda: Optional[Cuda] = field(cuda_or_none, default=None)
     """The installed CUDA, None for a node that trains on the CPU."""
+    speed: SpeedRequest = field(record(SpeedRequest), default=SpeedRequest())
 
 
 class CollectRequest(Arguments):

@@ -344,6 +344,9 @@ class RendezvousRequest(Record):
     """The seconds within which the nodes must meet."""
     clock: float = field(_not_negative)
     """The largest allowed difference between two clocks, in seconds."""
+    partners: List[str] = field(each(or_empty(_host), MOST), default=[])
+    """The node with which this node measures the bandwidth in each round, "" for a pause. [] for no
+    measurement."""
 
 
 class NodePlan(Plan):

@@ -82,6 +82,13 @@ def test_a_check_asks_for_the_plans_cuda():
     request = packed.completed(arguments, HOST)["request"]
     assert request == {"peers": [], "cuda": dict(cuda, sass=[])}
     assert completed(command="check", request={})["request"] == {"cuda": {}}
+    speed = completed(command="check", request={"speed": {"folder": "/jobs"}})["request"]["speed"]
+    assert speed == {"folder": "/jobs", "variables": {}}
+    worker = next(one for one in PLAN.processes if one.role == "worker" and one.host == HOST)
+    env = {"MXCLUSTER_CPUS": "0", "OMP_NUM_THREADS": "1", "MKL_DYNAMIC": "0", "TOKEN": "x"}
+    bound = PLAN.replaced(processes=[worker.replaced(env=env)])
+    del env["TOKEN"]
+    assert packed.threads_of(bound, HOST) == env
 
 
 @pytest.mark.parametrize(
