@@ -92,9 +92,11 @@ def carry_out(given: Arguments, check: bool) -> Result:
     }
     reports = {host: report(os.path.join(given.archives_dir, host + ".tar")) for host in nodes}
     more: List[Line] = []
+    kept: List[str] = []
     if given.wanted.speed:
         found = speeds.of(answers, reports, time.time())
         if found.nodes:
+            kept.append("speeds    %s" % given.speeds_path)
             replace(os.path.abspath(given.speeds_path), json.dumps(found.encode(), indent=1) + "\n")
         more = [*speeds.lines(found, answers, reports), lost_nodes.line(given.runs_dir, nodes)]
     verdict = verify.judge(nodes, answers, reports, given.wanted, more)
@@ -102,7 +104,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
     return Result(
         changed=True,
         verdict=verdict,
-        mxcluster_verdict_text=verify.text(verdict, given.path),
+        mxcluster_verdict_text=verify.text(verdict, given.path) + kept,
         mxcluster_exit_status=verdict.status,
     )
 

@@ -20,7 +20,7 @@ class Figures(Record):
     read: Optional[float] = field(_rate, default=None)
     """The disk of the job folders in MB/s."""
     bandwidth: Optional[float] = field(_rate, default=None)
-    """The median of the node's transfers in both directions in MB/s."""
+    """The median of what the node sends or of what it receives, the lower one, in MB/s."""
 
 
 class Transfer(Record):

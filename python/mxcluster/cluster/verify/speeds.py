@@ -55,10 +55,10 @@ def of(answers: Answers, reports: Reports, now: float) -> ClusterSpeeds:
         for one in report.links
         if one.received is not None and one.host in answers
     ]
-    ends = [(one.receiver, one.bandwidth) for one in transfers]
-    of_node = grouped([(one.sender, one.bandwidth) for one in transfers] + ends)
+    sent = grouped((one.sender, one.bandwidth) for one in transfers)
+    received = grouped((one.receiver, one.bandwidth) for one in transfers)
     nodes = {
-        host: _figures(answer.speed, of_node.get(host))
+        host: _figures(answer.speed, [sent.get(host, []), received.get(host, [])])
         for host, answer in sorted(answers.items())
         if answer and answer.speed
     }
@@ -91,13 +91,15 @@ def lines(found: ClusterSpeeds, answers: Answers, reports: Reports) -> List[Line
     return result
 
 
-def _figures(speed: NodeSpeed, bandwidths: Optional[Sequence[float]]) -> Figures:
+def _figures(speed: NodeSpeed, bandwidths: Sequence[Sequence[float]]) -> Figures:
+    """Return the figures of a node. Args: `bandwidths` of its transfers in each direction."""
+    medians = [statistics.median(of_direction) for of_direction in bandwidths if of_direction]
     disk = None if isinstance(speed.disk, CheckError) else speed.disk
     return Figures(
         matmul=None if isinstance(speed.matmul, CheckError) else speed.matmul,
         write=disk.write if disk else None,
         read=disk.read if disk else None,
-        bandwidth=_median(bandwidths or []),
+        bandwidth=min(medians, default=None),
     )
 
 

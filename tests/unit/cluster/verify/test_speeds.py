@@ -59,6 +59,13 @@ def test_a_slow_node_is_named_with_its_figure_and_the_median():
     assert ClusterSpeeds.decode(found.encode()) == found
 
 
+def test_a_node_that_is_slow_in_one_direction_is_slow():
+    links = all_pairs("abcd", lambda sender, receiver: 10.0 if sender == "c" else 100.0)
+    found, lines = judged({host: {} for host in "abcd"}, links)
+    assert found.nodes["c"].bandwidth == 10.0 and found.nodes["a"].bandwidth == 100.0
+    assert [why.split(",")[0] for why in lines["bandwidth"][1]] == ["c: 10 MB/s"], lines
+
+
 def test_a_slow_pair_of_fast_nodes_is_named():
     links = all_pairs("abcd", lambda *ends: 10.0 if ends == ("a", "b") else 100.0)
     lines = judged({host: {} for host in "abcd"}, links)[1]

@@ -53,6 +53,9 @@ def test_a_node_starts_its_own_part_and_keeps_the_whole_plan():
     assert "packed_plan" not in found
     start = completed(command="start", only_meet=True)["plan"]
     assert start["processes"] == [] and start["peers"] and start["whole"] is None
+    assert not start["rendezvous"].get("partners"), "only verify.yml -e speed=true measures links"
+    start = completed(command="start", only_meet=True, transfers=True)["plan"]
+    assert set(start["rendezvous"]["partners"]) - {""} == set(PLAN.nodes) - {HOST}
 
 
 def test_a_wait_gets_the_waiting_sets_and_the_plan_for_checkpoints():
