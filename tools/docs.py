@@ -29,7 +29,7 @@ from mxcluster.launchers import LAUNCHERS
 from mxcluster.model import job_knobs, sweep_knobs
 from mxcluster.model.host_variables import VARIABLES, HostVariables
 from mxcluster.model.knob import BENCHMARK, COMPARE, TRAIN, WITH_SCHEME, knobs_of
-from mxcluster.model.names import MOST_GPU
+from mxcluster.model.names import MOST_CPU, MOST_GPU
 from mxcluster.model.record import Record
 from mxcluster.model.sweep_schemes import NAMES
 
@@ -66,6 +66,7 @@ PHRASES = {
     "no_compression": with_property(lambda one: one.no_compression, " and "),
     "updates_each_push": with_property(schemes.updates_each_push, " and "),
     "compared": ", ".join("`%s`" % name for name in NAMES),
+    "most_cpu": MOST_CPU,
     "most_gpu": MOST_GPU,
     "launchers": " ".join("`%s`: %s." % (one.name, one.description) for one in LAUNCHERS.values()),
     "batch_systems": " or ".join(one.title for one in SYSTEMS),

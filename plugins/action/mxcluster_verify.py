@@ -7,17 +7,20 @@ verdict as JSON, in check mode too. The task succeeds if a check failed.
 import json
 import os
 import tarfile
-from typing import Union
+import time
+from typing import List, Union
 
 from mxcluster.ansible import arguments, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import verify
+from mxcluster.cluster.verify import speeds
 from mxcluster.errors import DAMAGED
 from mxcluster.file_io import read_intact, replace
+from mxcluster.job import lost_nodes
 from mxcluster.job.plan import packed
 from mxcluster.model import shapes
 from mxcluster.model.check_answer import Checked, CheckError, RendezvousReport
-from mxcluster.model.cluster_verdict import ClusterVerdict
+from mxcluster.model.cluster_verdict import ClusterVerdict, Line
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.status import Status
 
@@ -37,6 +40,10 @@ class Arguments(Record, strict=True):
     wanted: verify.Wanted = field(record(verify.Wanted))
     path: str = field(arguments.path)
     """The file for the verdict."""
+    speeds_path: str = field(arguments.path)
+    """The file for the measured speeds."""
+    runs_dir: str = field(arguments.path)
+    """The folder of the runs, whose verdicts name lost nodes."""
 
 
 class Result(controller_task.Result):
@@ -79,20 +86,25 @@ def carry_out(given: Arguments, check: bool) -> Result:
     Args: `given` the arguments of the task; `check` has no effect.
     """
     nodes = packed.unpack(given.packed_plan).plan.nodes
-    verdict = verify.judge(
-        nodes,
-        {
-            host: read_intact(os.path.join(given.answers_dir, host + ".json"), Checked.decode)
-            for host in nodes
-        },
-        {host: report(os.path.join(given.archives_dir, host + ".tar")) for host in nodes},
-        given.wanted,
-    )
+    answers = {
+        host: read_intact(os.path.join(given.answers_dir, host + ".json"), Checked.decode)
+        for host in nodes
+    }
+    reports = {host: report(os.path.join(given.archives_dir, host + ".tar")) for host in nodes}
+    more: List[Line] = []
+    kept: List[str] = []
+    if given.wanted.speed:
+        found = speeds.of(answers, reports, time.time())
+        if found.nodes:
+            kept.append("speeds    %s" % given.speeds_path)
+            replace(os.path.abspath(given.speeds_path), json.dumps(found.encode(), indent=1) + "\n")
+        more = [*speeds.lines(found, answers, reports), lost_nodes.line(given.runs_dir, nodes)]
+    verdict = verify.judge(nodes, answers, reports, given.wanted, more)
     replace(os.path.abspath(given.path), json.dumps(verdict.encode(), indent=1))
     return Result(
         changed=True,
         verdict=verdict,
-        mxcluster_verdict_text=verify.text(verdict, given.path),
+        mxcluster_verdict_text=verify.text(verdict, given.path) + kept,
         mxcluster_exit_status=verdict.status,
     )
 

@@ -6,3 +6,8 @@ GPU_ORDER = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 # MXNet splits an array of this many numbers or more over all servers. MXNet's default is
 # 1,000,000.
 BOUND = "MXNET_KVSTORE_BIGARRAY_BOUND"
+
+# The CPU numbers of a process, such as "0,1". The process binds itself to them when it begins.
+CPUS = "MXCLUSTER_CPUS"
+# The number of threads of OpenMP, and of OpenBLAS and MKL in numpy and MXNet.
+THREADS = "OMP_NUM_THREADS"

@@ -2,8 +2,10 @@
 
 import math
 import re
+from typing import List
 
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+SPAN = 8192  # most numbers of a range
 
 
 def to_float(value: object) -> float:
@@ -39,3 +41,15 @@ def to_int(value: object) -> int:
 def figure(number: float) -> str:
     """Return a speed as text: two significant digits below 10, a whole number from 10 on."""
     return "%.0f" % number if number >= 10 else "%.2g" % number
+
+
+def to_span(value: object) -> List[int]:
+    """Return the whole numbers of an int, or of a text such as "3" or "0-3".
+
+    Raises ValueError for other values, and for a text with more than SPAN numbers.
+    """
+    ends = value.split("-") if isinstance(value, str) else [value]
+    first, last = to_int(ends[0]), to_int(ends[-1])
+    if len(ends) > 2 or not 0 <= last - first < SPAN:
+        raise ValueError("the value must be a number, or a range such as 0-3")
+    return list(range(first, last + 1))

@@ -45,6 +45,7 @@ SHORT: Dict[str, Tuple[str, ...]] = {
         "older_than",
     ),
     "reset": ("also",),
+    "verify": ("speed",),
     "sweep": tuple(name for section in sweep_knobs.SECTIONS for name in section.FIELDS),
 }
 _CLASSES = sweep_knobs.SECTIONS + job_knobs.SECTIONS + (PlaybookKnobs,)
@@ -53,6 +54,7 @@ PLAYBOOKS: Dict[str, Sequence[str]] = {
     playbook: [name for one in _CLASSES for name in names_read(one, playbook)]
     for playbook in (PROVISION, VERIFY, TRAIN, MPI, PROFILE, BENCHMARK, COMPARE)
 }
+PLAYBOOKS[VERIFY] = [*PLAYBOOKS[VERIFY], *SHORT["verify"]]
 PLAYBOOKS.update(
     {
         "status.yml": ("json",),

@@ -78,6 +78,8 @@ class Options(Record):
     `request`, and `plan` of `checkpoints`."""
     only_meet: bool = field(flag, default=False)
     """For `start`, whether the agents only hold the rendezvous and start no process."""
+    transfers: bool = field(flag, default=False)
+    """For `start` with `only_meet`, whether the nodes also measure the bandwidth between them."""
     connection: Optional[Connection] = field(optional(record(Connection)), default=None)
     """For `look`, `users`, `trainer` and `modules`, to test the connection in the same call."""
     problems: Optional[List[str]] = field(optional(each(text, 100000)), default=None)

@@ -26,7 +26,8 @@ class Facts(NamedTuple):
     - `queue`: the word for a queue, such as "partition";
     - `gres`: an example of the knob gres, with its option;
     - `needs`: {knob that a job needs: the source of its value}. Only this batch system reads it;
-    - `programs`, `package`: the programs of the client, and its package in Debian.
+    - `programs`, `package`: the programs of the client, and its package in Debian;
+    - `tells_cpus`: True if a job can know the CPUs that are its own on a node.
     """
 
     title: str
@@ -38,6 +39,7 @@ class Facts(NamedTuple):
     needs: Mapping[str, str]
     programs: Sequence[str]
     package: str
+    tells_cpus: bool = False
 
 
 class Request(NamedTuple):

@@ -34,6 +34,7 @@ FACTS = Facts(
     needs={},
     programs=("sinfo", "sbatch", "scontrol", "scancel"),
     package="slurm-client",
+    tells_cpus=True,
 )
 WAITING = ("PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD")
 RUNNING = ("RUNNING", "STAGE_OUT", "SIGNALING", "RESIZING")

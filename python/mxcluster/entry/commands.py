@@ -52,12 +52,14 @@ def _queue(request: protocol.Queue) -> Queued:
 
 
 def _record(request: protocol.RecordNode) -> Recorded:
-    from mxcluster.node import gpus, probe
+    from mxcluster.node import cores, gpus, probe
 
     if request.shared is None:
         return Recorded(record=probe.facts(request.arguments.known))
     shared_folder.check(request.shared)
     found = probe.facts(request.arguments.known).replaced(cards=gpus.cards())
+    limits = [one for one in (found.cpu_limit, cores.granted(os.environ)) if one is not None]
+    found = found.replaced(cpu_limit=min(limits, default=None))
     # A driver that waits for a restart shows no GPU. The head then names this cause.
     waits = found.cards and found.driver and found.driver.restart_reason()
     return Recorded(record=found.replaced(granted=None if waits else gpus.granted(os.environ)))

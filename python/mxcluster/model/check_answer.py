@@ -149,6 +149,26 @@ class GpuFacts(Record, nulls=True):
     )
 
 
+_rate = real(0, 1e9)
+_speed = _or(CheckError, _rate)
+Speed = Union[CheckError, float]
+
+
+class DiskSpeed(Record):
+    """The speed of the file system of the job folders, in MB/s."""
+
+    write: float = field(_rate)
+    read: float = field(_rate)
+
+
+class NodeSpeed(Record):
+    """The speed of a node alone."""
+
+    matmul: Speed = field(_speed)
+    """Products of matrices in GFLOP/s, with the threads of a worker."""
+    disk: Union[CheckError, DiskSpeed] = field(_or(CheckError, record(DiskSpeed)))
+
+
 class Checked(Record, nulls=True):
     """All facts of a node for verify.yml."""
 
@@ -160,6 +180,8 @@ class Checked(Record, nulls=True):
     gpus: Union[CheckError, GpuFacts, None] = field(optional(_or(CheckError, record(GpuFacts))))
     ports_open: str = field(words, default="")
     """The reason why other hosts reach the ports of jobs. Root gives it."""
+    speed: Optional[NodeSpeed] = field(optional(record(NodeSpeed)), default=None)
+    """None if verify.yml does not ask for it."""
 
 
 _seconds = real(-1e11, 1e11)
@@ -192,6 +214,16 @@ class Limits(Record):
     """The number of files that a process may open, -1 for no limit."""
 
 
+class Link(Record):
+    """The transfer from another node to this node."""
+
+    host: str = field(words)
+    """The other node."""
+    received: Optional[float] = field(optional(_rate), default=None)
+    """The bandwidth in MB/s, None after an error."""
+    error: str = field(words, default="")
+
+
 class RendezvousReport(Record):
     """The result of the rendezvous on a node, the content of rendezvous.json."""
 
@@ -202,3 +234,5 @@ class RendezvousReport(Record):
     missing: Sequence[str] = field(each(words, 5000), default=[])
     """The hosts that have not connected to this node."""
     limits: Limits = field(record(Limits))
+    links: Sequence[Link] = field(each(record(Link)), default=[])
+    """The measured transfers, [] if the plan names no partners."""

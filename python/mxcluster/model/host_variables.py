@@ -16,6 +16,7 @@ from mxcluster.model.written import (
     MOST,
     Written,
     converted,
+    cpus,
     real_number,
     to_gpus,
     to_numbers,
@@ -36,6 +37,7 @@ MOST_SLOWDOWN = 1000
 SLOWDOWN = "a factor from 1 (the node's own speed) to %d, such as 2" % MOST_SLOWDOWN
 slowdown_factor = real_number(1, MOST_SLOWDOWN, SLOWDOWN)
 _AUTO: Union[str, List[int]] = "auto"
+_NONE: Union[str, List[int]] = []
 _text = converted(to_text, "a text or a number")
 _texts = Written(to_texts, lambda texts: len(texts) <= 100, "a text, or at most 100 texts")
 _gpus: Shape[Union[str, List[int]]] = converted(
@@ -130,6 +132,9 @@ class HostVariables(Record, strict=True):
     """GPU numbers that its workers may use"""
     gpu_speeds: Sequence[float] = _variable(_speeds, [], "equal")
     """speed of each of its GPUs, such as `[3, 1]` ([GPUs](gpu-jobs.md#gpus-of-unequal-speed))"""
+    cpus: Union[str, List[int]] = _variable(cpus, _NONE, "no CPUs of their own")
+    """the CPUs that its servers and workers share out: `auto` or numbers such as `0-7`
+    ([cores](cores.md))"""
     ssh_mesh_from: Sequence[str] = _variable(_texts, [], readers=(SSH,))
     """more addresses from which its ssh connections may come, as behind NAT or with several
     networks"""

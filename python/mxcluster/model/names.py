@@ -10,6 +10,7 @@ from typing import Tuple
 from mxcluster.model.shapes import matching, passing
 
 MOST_GPU = 1023  # the highest number of a GPU
+MOST_CPU = 8191  # the highest number of a CPU; Linux supports 8192
 
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _KEY = (

@@ -19,6 +19,7 @@ from mxcluster.model.shapes import (
     one_of,
     optional,
     or_empty,
+    real,
     table,
     whole,
     words,
@@ -26,6 +27,7 @@ from mxcluster.model.shapes import (
 from mxcluster.model.written import whole_number
 
 MOST_MODULES = 20000
+MOST_SIBLINGS = 16  # hyper-threads of a core; POWER has 8
 SCHEMA = 2  # in schema 1 the node reported the paths
 CURE = (
     "run provision.yml for this host. If mxcluster refuses the record again, find the process on "
@@ -64,6 +66,15 @@ class Driver(Record):
         return ""
 
 
+class Core(Record):
+    """A core of a machine, with the CPUs that the processes of the node may use."""
+
+    cpus: Sequence[int] = field(each(whole(0, names.MOST_CPU), MOST_SIBLINGS))
+    """The numbers of its CPUs, which are its hyper-threads."""
+    memory: int = field(whole(0, names.MOST_CPU), default=0)
+    """The number of its NUMA node."""
+
+
 class MachineFacts(Network):
     """The facts of a machine. Their collection needs no MXNet."""
 
@@ -73,6 +84,12 @@ class MachineFacts(Network):
     gpus: int = field(whole(0, 1024), default=0)
     """The number of GPUs that nvidia-smi lists."""
     driver: Optional[Driver] = field(optional(record(Driver)), default=None)
+    cores: Optional[Sequence[Core]] = field(
+        optional(each(record(Core), names.MOST_CPU + 1)), default=None
+    )
+    """The cores by NUMA node, None in records of an earlier version."""
+    cpu_limit: Optional[float] = field(optional(real(0.001, names.MOST_CPU + 1)), default=None)
+    """The number of CPUs that a quota or a batch system gives without naming them."""
 
 
 class NodeFacts(MachineFacts):

@@ -70,6 +70,10 @@ class LookRequest(Arguments):
     ports: Sequence[int] = field(each(whole(0, 65535), 100000), default=[])
     """The ports of the processes at this address."""
     gpus: Sequence[int] = field(each(whole(0, names.MOST_GPU)), default=[])
+    cpus: Optional[Sequence[int]] = field(
+        optional(each(whole(0, names.MOST_CPU), names.MOST_CPU + 1)), default=None
+    )
+    """The CPUs of the processes, None if they have no CPUs of their own."""
     all_gpus: Optional[AllGpus] = field(optional(record(AllGpus)), default=None)
     """The expected GPUs, for a job that uses all GPUs only."""
     jobs_dir: Optional[str] = field(optional(text), default=None)
@@ -115,6 +119,15 @@ class RecordRequest(Arguments):
     """The facts of the present record, none for a damaged record."""
 
 
+class SpeedRequest(Record):
+    """The measurement of a node's speed."""
+
+    folder: str = field(text, default="")
+    """The folder whose file system the node measures, "" to measure nothing."""
+    variables: Mapping[str, str] = field(table(text, text), default={})
+    """The environment variables of a worker that set its CPUs and threads."""
+
+
 class CheckRequest(Arguments):
     """The things to examine for verify.yml."""
 
@@ -126,6 +139,7 @@ class CheckRequest(Arguments):
     """The hosts to which the node connects by ssh."""
     cuda: Optional[Cuda] = field(cuda_or_none, default=None)
     """The installed CUDA, None for a node that trains on the CPU."""
+    speed: SpeedRequest = field(record(SpeedRequest), default=SpeedRequest())
 
 
 class CollectRequest(Arguments):

@@ -115,6 +115,8 @@ class Process(Peer):
     """The number of the process in its role, from 0; None for mpirun."""
     gpus: List[int] = field(each(whole(0, names.MOST_GPU)), default=[])
     """The GPU numbers on the node."""
+    cpus: List[int] = field(each(whole(0, names.MOST_CPU), names.MOST_CPU + 1), default=[])
+    """The CPU numbers of the process on the node, [] for all CPUs."""
     work_load: List[float] = field(each(_positive), default=[])
     """The relative speed of each GPU, [] for equal speeds."""
     group: Optional[int] = field(optional(whole()), default=None)
@@ -342,6 +344,9 @@ class RendezvousRequest(Record):
     """The seconds within which the nodes must meet."""
     clock: float = field(_not_negative)
     """The largest allowed difference between two clocks, in seconds."""
+    partners: List[str] = field(each(or_empty(_host), MOST), default=[])
+    """The node with which this node measures the bandwidth in each round, "" for a pause. [] for no
+    measurement."""
 
 
 class NodePlan(Plan):

@@ -2,7 +2,7 @@
 
 from mxcluster.model import names
 from mxcluster.model.record import Record, field
-from mxcluster.model.shapes import matching, number
+from mxcluster.model.shapes import flag, matching, number
 
 _host = matching(r"[^\x00-\x1f\x7f]{1,255}", "the name of a host")
 _nonce = matching(r"[0-9A-Za-z]{1,64}", "a nonce")
@@ -16,6 +16,8 @@ class Query(Record):
     host: str = field(_host)
     """The node that asks."""
     nonce: str = field(_nonce)
+    transfer: bool = field(flag, default=False)
+    """True if a measurement of the bandwidth follows on this connection."""
 
 
 class Reply(Record):

@@ -9,9 +9,9 @@ import json
 import re
 from typing import Callable, Dict, Generic, List, Sequence, TypeVar, Union
 
-from mxcluster.model.names import MOST_GPU
+from mxcluster.model.names import MOST_CPU, MOST_GPU
 from mxcluster.model.shapes import Wrong
-from mxcluster.numbers import to_float, to_int
+from mxcluster.numbers import to_float, to_int, to_span
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -228,11 +228,26 @@ def to_gpus(value: object) -> Union[str, List[int]]:
 
     The string '' gives [], which means no GPU. Raises ValueError for wrong or repeated numbers.
     """
+    return _auto_or_numbers(value, lambda item: [to_int(item)], MOST_GPU)
+
+
+def to_cpus(value: object) -> Union[str, List[int]]:
+    """Return 'auto', or a list of CPU numbers from a number, a list or a string such as '0-3,8'.
+
+    The string '' gives []. Raises ValueError for wrong or repeated numbers.
+    """
+    return _auto_or_numbers(value, to_span, MOST_CPU)
+
+
+def _auto_or_numbers(
+    value: object, convert: Callable[[object], List[int]], most: int
+) -> Union[str, List[int]]:
+    """Return 'auto', or the different numbers from 0 to `most` of the items of `value`."""
     if _is_word(value, "auto"):
         return "auto"
-    numbers = [to_int(number) for number in _items(value)]
-    if len(set(numbers)) != len(numbers) or not all(0 <= one <= MOST_GPU for one in numbers):
-        raise ValueError("the value must be a list of different GPU numbers")
+    numbers = [number for item in _items(value) for number in convert(item)]
+    if len(set(numbers)) != len(numbers) or not all(0 <= one <= most for one in numbers):
+        raise ValueError("the value must be a list of different numbers from 0 to %d" % most)
     return numbers
 
 
@@ -377,4 +392,8 @@ metrics: Written[Dict[str, str]] = converted(
 )
 gpus: Written[Union[str, List[int]]] = converted(
     to_gpus, "auto, '' (none) or GPU numbers from 0 to %d such as 0,1" % MOST_GPU
+)
+cpus: Written[Union[str, List[int]]] = converted(
+    to_cpus,
+    "auto, '' (no CPUs of its own) or CPU numbers from 0 to %d such as 0-3,8" % MOST_CPU,
 )

@@ -22,10 +22,11 @@ from mxcluster.model.check_answer import (
     FileFact,
     ImportFailure,
     MxnetFacts,
+    NodeSpeed,
     Peers,
 )
-from mxcluster.model.node_requests import CheckRequest
-from mxcluster.node import gpu_check
+from mxcluster.model.node_requests import CheckRequest, SpeedRequest
+from mxcluster.node import gpu_check, node_speed
 from mxcluster.node.software import library_of_mxnet
 
 T = TypeVar("T")
@@ -67,6 +68,15 @@ def check(request: CheckRequest) -> Checked:
         room=_tried(lambda: room(request.folders)),
         ssh=_tried(lambda: ssh(request.peers)),
         gpus=_tried(lambda: gpu_check.check(cuda.folder)) if cuda else None,
+        speed=speed(request.speed) if request.speed.folder else None,
+    )
+
+
+def speed(request: SpeedRequest) -> NodeSpeed:
+    """Measure this node alone, and return its figures, or the error of a failed measurement."""
+    return NodeSpeed(
+        matmul=_tried(lambda: node_speed.matmul(request.variables)),
+        disk=_tried(lambda: node_speed.disk(request.folder)),
     )
 
 

@@ -25,6 +25,7 @@ from mxcluster.model.node_requests import LookRequest
 from mxcluster.node import (
     addresses,
     containers,
+    cores,
     driver,
     gpu_check,
     gpus,
@@ -55,6 +56,7 @@ def look(request: LookRequest, jobs_hold: Callable[[str], Holders]) -> Looked:
     problems += interface_problems(request.interface, address, known)
     unlike = gpus.unlike(request.all_gpus)  # covers all GPUs in one message
     problems += [unlike] if unlike else gpus.problems(request.gpus)
+    problems += cores.problems(request.cpus or [])
     problems += software.problems(request.versions)
     problems += file_problems(request.files, request.python)
     problems += package_problems(request.package, containers.package_folder())
@@ -255,6 +257,8 @@ def machine() -> MachineFacts:
         host_keys=host_keys(),
         gpus=gpus.count(),
         driver=driver.state(),
+        cores=cores.usable(),
+        cpu_limit=cores.quota(),
     )
 
 

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from typing import Callable, Iterable, List, NamedTuple, Optional, Union
+from typing import Callable, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from mxcluster.model.status import Part, Process, Witness
 
@@ -124,21 +124,29 @@ def is_frozen(pid: int) -> bool:
     Sources: cgroup.freeze of cgroup v2 (Linux 5.2), freezer.state of cgroup v1. The result is False
     if this process cannot read the file.
     """
+    for folder, is_new in control_groups(pid, "freezer"):
+        name = "cgroup.freeze" if is_new else "freezer.state"
+        with contextlib.suppress(OSError), open(os.path.join(folder, name)) as stream:
+            if stream.read().strip() in ("1", "FROZEN"):
+                return True
+    return False
+
+
+def control_groups(pid: int, controller: str) -> List[Tuple[str, bool]]:
+    """Return (folder, True for cgroup v2) of each control group of the process `pid`.
+
+    Args: `controller` the name of the controller under cgroup v1, such as "cpu".
+    """
+    found = []
     lines = [line.split(":", 2) for line in os.fsdecode(read(pid, "cgroup")).splitlines()]
     for number, names, path in (line for line in lines if len(line) == 3):
         if number == "0":
-            places = [(root, path, "cgroup.freeze") for root in ("", "unified")]
-        elif names == "freezer":
-            places = [("freezer", path, "freezer.state")]
+            roots = ["", "unified"]
         else:
-            continue
-        for root, folder, name in places:
-            with contextlib.suppress(OSError), open(
-                os.path.join(CGROUPS, root, folder.lstrip("/"), name)
-            ) as stream:
-                if stream.read().strip() in ("1", "FROZEN"):
-                    return True
-    return False
+            roots = [controller] if controller in names.split(",") else []
+        for root in roots:
+            found.append((os.path.join(CGROUPS, root, path.lstrip("/")), number == "0"))
+    return found
 
 
 def witness(pid: int) -> Optional[Witness]:

@@ -22,6 +22,7 @@ rendezvous.json holds the round-trip times, the clock offsets and this node's li
 - PEER_DIED: expected callers have not connected. The nodes of these callers report the reason.
 """
 
+import contextlib
 import json
 import os
 import resource
@@ -30,21 +31,23 @@ import sys
 import threading
 import time
 import uuid
-from typing import Dict, List, Optional, Set, cast
+from typing import Dict, List, Optional, Sequence, Set, Tuple, cast
 
 from mxcluster import exit_codes, seal
 from mxcluster.errors import DAMAGED, MxclusterError
 from mxcluster.file_io import replace
-from mxcluster.model.check_answer import Limits, Met, RendezvousReport, Unreachable
+from mxcluster.model.check_answer import Limits, Link, Met, RendezvousReport, Unreachable
 from mxcluster.model.plan import NodePlan, Peer, RendezvousRequest
 from mxcluster.model.record import Record
 from mxcluster.model.rendezvous import Confirmation, Query, Reply
 from mxcluster.node import addresses
+from mxcluster.node.bandwidth import Transfers
 from mxcluster.rendezvous_problems import clocks, complaints
 
 PAUSE = 0.1  # seconds before a new call: another agent may start later
 PATIENCE = 5.0  # seconds for one connection
 CALLERS = 16  # number of threads that connect
+CALL, TRANSFER = "call", "transfer"  # what a caller proves, see Query.transfer
 
 
 def calls(own: List[Peer], peers: List[Peer], host: str) -> List[Peer]:
@@ -79,13 +82,23 @@ class Rendezvous:
 
     `job`: the job's id. `host`: the name of this node. `own`: the processes of this node in the
     plan. `peers`: the processes of all nodes. `timeout`: seconds. `token`: the job's token.
+    `partners`: the nodes with which this node measures the bandwidth after the rendezvous.
     """
 
     def __init__(
-        self, job: str, host: str, own: List[Peer], peers: List[Peer], timeout: float, token: bytes
+        self,
+        job: str,
+        host: str,
+        own: List[Peer],
+        peers: List[Peer],
+        timeout: float,
+        token: bytes,
+        partners: Sequence[str] = (),
     ):
         self.job, self.host, self.token = job, host, token
-        self.own = own
+        self.own, self.peers = own, peers
+        self.transfers = Transfers(host, partners)
+        self.links: List[Link] = []
         self.calls = calls(own, peers, host)
         self.missing = callers(own, peers, host)  # hosts that have not connected yet
         self.deadline = time.monotonic() + timeout
@@ -112,10 +125,20 @@ class Rendezvous:
             threading.Thread(target=self.call_all, args=(waiting,), daemon=True).start()
         while not self.complete() and time.monotonic() < self.deadline:
             time.sleep(0.01)
+        if self.complete() and not self.taken:
+            self.links = self.transfers.run(self.connect)
         for listener in listeners:
             # Wake the thread in accept(), which would keep the port in use.
             listener.shutdown(socket.SHUT_RDWR)
             listener.close()
+
+    def connect(self, host: str) -> socket.socket:
+        """Return an open connection to the node `host` for a measurement of the bandwidth.
+
+        Raises OSError or ValueError without a connection.
+        """
+        peer = next(one for one in self.peers if one.host == host and one.port is not None)
+        return connect(peer, self.job, self.host, self.token, is_transfer=True)[0]
 
     def complete(self) -> bool:
         """Return True if all calls have an answer and all expected callers have connected."""
@@ -161,10 +184,12 @@ class Rendezvous:
     def answer(self, connection: socket.socket, port: int) -> None:
         """Answer one caller on `connection`, which came to the port `port` of this node.
 
-        If the caller proves that it has the job's token, record the caller's host.
+        If the caller proves that it has the job's token, record the caller's host, or keep the
+        connection for the measurement of the bandwidth.
         """
         try:
-            with connection:
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(connection)
                 connection.settimeout(PATIENCE)
                 query = Query.decode(json.loads(read_line(connection)))
                 nonce, now = uuid.uuid4().hex, time.time()
@@ -174,7 +199,13 @@ class Rendezvous:
                 connection.sendall(line(reply))
                 # A caller counts only when it has this answer: after a timeout it calls again.
                 proof = Confirmation.decode(json.loads(read_line(connection))).proof
-                if query.job == self.job and seal.proves(self.token, proof, "call", *known):
+                kind = TRANSFER if query.transfer else CALL
+                if query.job != self.job or not seal.proves(self.token, proof, kind, *known):
+                    return
+                if query.transfer:
+                    stack.pop_all()
+                    self.transfers.arrive(query.host, connection)
+                else:
                     with self.lock:
                         self.missing[port].discard(query.host)
         except (OSError,) + DAMAGED:  # a foreign program, or a caller after its timeout
@@ -202,6 +233,7 @@ class Rendezvous:
             taken=self.taken,
             missing=sorted(missing),
             limits=Limits(open_files=resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+            links=self.links,
         )
 
 
@@ -221,10 +253,26 @@ def ask(call: Peer, job: str, host: str, token: bytes) -> Met:
 
     Raises ValueError if the answer is not from this job, and OSError if there is no connection.
     """
+    connection, met = connect(call, job, host, token)
+    connection.close()
+    return met
+
+
+def connect(
+    call: Peer, job: str, host: str, token: bytes, is_transfer: bool = False
+) -> Tuple[socket.socket, Met]:
+    """Return (the open connection to a process of another node, the result of the call).
+
+    Raises the errors of `ask`. Args: `is_transfer` True if a measurement of the bandwidth follows.
+    """
     nonce, port = uuid.uuid4().hex, cast(int, call.port)
-    with socket.create_connection((call.address, port), PATIENCE) as connection:
+    kind = TRANSFER if is_transfer else CALL
+    with contextlib.ExitStack() as stack:
+        connection = socket.create_connection((call.address, port), PATIENCE)
+        stack.enter_context(connection)
         began, sent = time.monotonic(), time.time()
-        connection.sendall(line(Query(job=job, host=host, nonce=nonce)))
+        query = Query(job=job, host=host, nonce=nonce, transfer=is_transfer)
+        connection.sendall(line(query))
         try:
             reply = Reply.decode(json.loads(read_line(connection)))
         except (ValueError, RecursionError):
@@ -237,9 +285,10 @@ def ask(call: Peer, job: str, host: str, token: bytes) -> Met:
                 "a program answers there as %s, but without the job's token" % call.host
             )
         rtt = time.monotonic() - began
-        connection.sendall(line(Confirmation(proof=seal.proof(token, "call", *known))))
+        connection.sendall(line(Confirmation(proof=seal.proof(token, kind, *known))))
+        stack.pop_all()
     offset = reply.time - (sent + rtt / 2)
-    return Met(host=call.host, rtt=round(rtt, 6), offset=round(offset, 6))
+    return connection, Met(host=call.host, rtt=round(rtt, 6), offset=round(offset, 6))
 
 
 def read_line(connection: socket.socket) -> str:
@@ -275,7 +324,9 @@ def main(folder: Optional[str] = None) -> int:
     except MxclusterError as error:
         print("%s: %s" % (plan.host, error), file=sys.stderr)
         return exit_codes.RENDEZVOUS_FAILED
-    rendezvous = Rendezvous(plan.job, plan.host, spec.own, plan.peers, spec.timeout, token)
+    rendezvous = Rendezvous(
+        plan.job, plan.host, spec.own, plan.peers, spec.timeout, token, spec.partners
+    )
     rendezvous.run()
     report = rendezvous.result()
     replace("rendezvous.json", json.dumps(report.encode(), indent=1))

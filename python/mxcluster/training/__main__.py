@@ -26,7 +26,7 @@ from typing import Callable, Dict, List, Optional
 
 from mxcluster import events, exit_codes, phases
 from mxcluster.model.events import Done
-from mxcluster.node import addresses, mxnet_compat
+from mxcluster.node import addresses, cores, mxnet_compat
 from mxcluster.node.mxnet_types import KVStore
 from mxcluster.package import LAYER, SCRIPT_PLACE
 from mxcluster.training import late_variables, mxnet_library, pulse_file, scheduler
@@ -295,6 +295,7 @@ def main(argv: List[str]) -> None:
     # even while Python waits in MXNet.
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    cores.bind(os.environ)  # before the first thread, which would keep all CPUs
     pulse_file.start()
     add_layer()
     if argv == ["serve"]:

@@ -258,7 +258,8 @@ CHECK = {
     ],
 )
 def test_a_check_may_report_its_own_failure(name, found):
-    told = dict(CHECK, ports_open="no root", **{name: found})
+    told = dict(CHECK, ports_open="no root", speed=None)
+    told.update({name: found})
     assert check("check", {"check": told})["check"] == told
 
 
@@ -270,6 +271,8 @@ def test_a_check_may_report_its_own_failure(name, found):
         ("room", {"/": "much"}, "room"),
         ("gpus", dict(CHECK["gpus"], trials={"one -> two": "wrong"}), "gpus.trials"),
         ("gpus", dict(CHECK["gpus"], probe={"driver": {}}), "gpus.probe"),
+        ("speed", {"matmul": -1, "disk": {"write": 1, "read": 1}}, "speed.matmul"),
+        ("speed", {"matmul": 1, "disk": {"write": 1e10, "read": 1}}, "speed.disk.write"),
     ],
 )
 def test_an_invalid_check_is_refused(name, found, words):
@@ -295,7 +298,10 @@ def test_a_rendezvous_report_has_checked_fields():
         "taken": [],
         "missing": [],
         "limits": {"open_files": 1024},
+        "links": [],
     }
+    with pytest.raises(Wrong, match="links.0..received='fast'"):
+        RendezvousReport.decode(dict(report, links=[{"host": "node2", "received": "fast"}]))
     with pytest.raises(Wrong, match="met.0..rtt='quick'"):
         RendezvousReport.decode(dict(report, met=[{"host": "a", "rtt": "quick", "offset": 0}]))
 

@@ -14,7 +14,7 @@ from mxcluster.model.engine import MpiEngine
 from mxcluster.model.node_record import MachineFacts, NodeFacts
 from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.protocol import COMMANDS
-from mxcluster.node import addresses, driver, gpus, probe, software
+from mxcluster.node import addresses, cores, driver, gpus, probe, software
 from mxcluster.node.mpi_installation import EngineLook
 from tests.networks import own_network
 
@@ -116,6 +116,8 @@ def test_the_record_of_a_node(tmp_path):
         interfaces=addresses.interfaces(),
         driver=driver.state(),
         gpus=gpus.count(),
+        cores=cores.usable(),
+        cpu_limit=cores.quota(),
         python_version=".".join(map(str, sys.version_info[:3])),
         mxnet="1.9.1",
         numpy="1.23.5",

@@ -2,14 +2,23 @@
 
 import hashlib
 from collections import Counter
-from typing import Dict, List, Mapping, Optional, Tuple, TypeVar, Union
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple, TypeVar, Union
 
 from mxcluster.cluster.verify import gpus
 from mxcluster.errors import some
 from mxcluster.lists import grouped, several
 from mxcluster.model import shapes
 from mxcluster.model.check_answer import Checked, CheckError, FileFact, ImportFailure, MxnetFacts
-from mxcluster.model.cluster_verdict import FAILED, NOT_RUN, OK, ClusterVerdict, Line, line, skipped
+from mxcluster.model.cluster_verdict import (
+    FAILED,
+    NOT_RUN,
+    OK,
+    WARNING,
+    ClusterVerdict,
+    Line,
+    line,
+    skipped,
+)
 from mxcluster.model.plan import Node
 from mxcluster.model.record import Record, field
 from mxcluster.model.shapes import table
@@ -40,6 +49,8 @@ class Wanted(Record, strict=True):
     """MiB of free space."""
     min_shm_mb: float = field(_least)
     """MiB of free space."""
+    speed: bool = field(_flag, default=False)
+    """True if the nodes measure their speed."""
     min_open_files: float = field(_least)
     """Files that a process may open."""
 
@@ -49,11 +60,12 @@ def judge(
     answers: Mapping[str, Optional[Checked]],
     reports: Reports,
     wanted: Wanted,
+    more: Sequence[Line] = (),
 ) -> ClusterVerdict:
     """Return the verdict on the cluster.
 
     Args: `nodes` of the plan; `answers` {host: check results of the node, or None if the node did
-    not answer}; `reports` of the rendezvous.
+    not answer}; `reports` of the rendezvous; `more` lines of other checks.
     """
     without_answer = sorted(host for host, answer in answers.items() if answer is None)
     known = {host: answer for host, answer in answers.items() if answer is not None}
@@ -68,6 +80,7 @@ def judge(
         *gpu_lines(known, nodes),
         *rendezvous_lines(reports, wanted, bool(without_answer)),
         closed_ports(known),
+        *more,
     ]
     failed = [one for one in lines if one.result == FAILED]
     return ClusterVerdict(
@@ -136,7 +149,9 @@ def text(verdict: ClusterVerdict, path: str) -> List[str]:
     """
     results = Counter(one.result for one in verdict.checks)
     counts = ", ".join(
-        "%d %s" % (results[result], result) for result in (OK, FAILED, NOT_RUN) if results[result]
+        "%d %s" % (results[result], result)
+        for result in (OK, FAILED, WARNING, NOT_RUN)
+        if results[result]
     )
     lines = [
         "%-9s %s: %s"
@@ -145,7 +160,7 @@ def text(verdict: ClusterVerdict, path: str) -> List[str]:
     for one in verdict.checks:
         why = ": " + one.why[0] if one.result == NOT_RUN else ""
         lines.append("%-9s %s%s" % (one.result, one.check, why))
-        if one.result == FAILED:
+        if one.result in (FAILED, WARNING):
             lines += ["            " + reason for reason in one.why]
     return lines + ["verdict   %s" % path]
 

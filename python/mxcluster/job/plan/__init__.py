@@ -18,6 +18,7 @@ from mxcluster.job.options import step_size
 from mxcluster.job.plan import (
     addresses,
     containers,
+    cores,
     division,
     firewall,
     gpus,
@@ -164,6 +165,7 @@ def _equipped(plan: Plan, inputs: Inputs, work: Work) -> List[Process]:
     options = plan.options.replaced(lr=step_size(plan.options, plan.workers))
     group_of = {index: number for number, group in enumerate(plan.groups) for index in group}
     common, sizes, result = processes.of_all(plan), paces.unusual_sizes(plan), []
+    own = cores.of_processes(plan, inputs.records, work.cpus)
     for process in plan.processes:
         arguments = None
         if process.role == WORKER and process.index is not None:
@@ -183,8 +185,9 @@ def _equipped(plan: Plan, inputs: Inputs, work: Work) -> List[Process]:
                 model if inputs.model_file else None,
             ).replaced(slowdown=plan.slowdowns[process.index or 0], **sizes)
         command = processes.command(process, plan, arguments)
-        env = processes.environment(process, plan, common)
-        result.append(process.replaced(command=command, env=env))
+        cpus, variables = own.get(process.name, cores.ALL)
+        env = processes.environment(process, plan, dict(common, **variables))
+        result.append(process.replaced(cpus=cpus, command=command, env=env))
     return result
 
 

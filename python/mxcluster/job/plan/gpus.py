@@ -4,6 +4,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Union
 
 from mxcluster import work_load
 from mxcluster.errors import BadInput, for_each, refuse
+from mxcluster.job.plan.parts import parts
 from mxcluster.job.plan.ports import Held
 from mxcluster.lists import unique
 from mxcluster.model.host_variables import HostVariables
@@ -159,6 +160,4 @@ def _of_host(
                 len(numbers),
             )
         )
-    size, more = divmod(len(numbers), workers)
-    ends = [(index + 1) * size + min(index + 1, more) for index in range(workers)]
-    return [numbers[begin:end] for begin, end in zip([0] + ends, ends)]
+    return parts(numbers, [1] * workers)

@@ -49,6 +49,7 @@ def look(
         interface=node.interface if plan.talks else None,
         ports=[process.port for process in processes if process.port is not None],
         gpus=sorted({gpu for process in processes for gpu in process.gpus}),
+        cpus=sorted({cpu for process in processes for cpu in process.cpus}) or None,
         all_gpus=AllGpus(record=record.gpus, bus=record.bus) if trains and gpus == "auto" else None,
         versions=Versions(python_version=record.python_version, fingerprints=record.fingerprints),
         jobs_dir=record.job_dir,

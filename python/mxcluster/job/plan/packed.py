@@ -9,10 +9,12 @@ import base64
 import functools
 import json
 import posixpath
+import re
 import zlib
 from typing import Dict, List, Mapping, Sequence
 
-from mxcluster.job.plan import for_node
+from mxcluster.environment import CPUS
+from mxcluster.job.plan import for_node, rounds
 from mxcluster.launchers import LAUNCHERS
 from mxcluster.model.job_knobs import Options, of_plan
 from mxcluster.model.node_requests import LookRequest
@@ -20,6 +22,7 @@ from mxcluster.model.plan import MOST, WORKER, Node, Plan
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.shapes import each, table, text
 
+THREADS = re.compile("%s$|(OMP|GOMP|KMP|MKL|OPENBLAS)_" % CPUS)
 Arguments = Dict[str, object]  # of a task, as Ansible gives them: the codec has not read them
 
 
@@ -96,10 +99,16 @@ def completed(arguments: Arguments, host: str) -> Arguments:
     elif command == "check":
         cuda, request = plan.nodes[host].cuda, arguments["request"]
         if isinstance(request, dict):
-            found["request"] = dict(request, cuda=cuda.encode() if cuda else {})
+            request = dict(request, cuda=cuda.encode() if cuda else {})
+            if isinstance(request.get("speed"), dict):
+                request["speed"] = dict(request["speed"], variables=threads_of(plan, host))
+            found["request"] = request
     elif command in ("start", "prepare"):
         part = for_node(plan, host)
         part = part.replaced(processes=[]) if arguments["only_meet"] else part.replaced(whole=plan)
+        if arguments.get("transfers") and part.rendezvous:
+            own = rounds.partners(sorted(plan.nodes), host)
+            part = part.replaced(rendezvous=part.rendezvous.replaced(partners=own))
         found["plan"] = part.encode()
     elif command == "wait":
         found["together"] = plan.together
@@ -109,6 +118,15 @@ def completed(arguments: Arguments, host: str) -> Arguments:
         if isinstance(checkpoints, dict):
             found["checkpoints"] = dict(checkpoints, plan=_plan_json(str(packed)))
     return found
+
+
+def threads_of(plan: Plan, host: str) -> Dict[str, str]:
+    """Return the variables that set the CPUs and threads of a worker on `host`.
+
+    A host without workers has the variables of its last process.
+    """
+    last = max(plan.of_host(host), key=lambda process: process.role == WORKER)
+    return {name: text for name, text in last.env.items() if THREADS.match(name)}
 
 
 def moved(node: Node, python: str, job_dir: str) -> List[str]:

@@ -20,7 +20,8 @@ from mxcluster.lists import several
 from mxcluster.model.host_variables import of_host, of_hosts
 from mxcluster.model.inventory import Inventory
 from mxcluster.model.job_knobs import Options
-from mxcluster.model.node_record import NodeFacts, NodeRecord
+from mxcluster.model.names import MOST_CPU
+from mxcluster.model.node_record import Core, NodeFacts, NodeRecord
 from mxcluster.model.plan import Node, Plan
 from mxcluster.model.submission import NODES, SharedFacts, Submission
 
@@ -28,7 +29,7 @@ from mxcluster.model.submission import NODES, SharedFacts, Submission
 SPREAD, RANGES = 64, 300
 NETWORK = "10.0.0.0/8"  # of the nodes in `rehearse`
 # The host variables of the submit host that all nodes of the job get.
-COMMON = ("workers_per_host", "servers_per_host", "gpus", "gpu_speeds", "cluster_network")
+COMMON = ("workers_per_host", "servers_per_host", "gpus", "gpu_speeds", "cpus", "cluster_network")
 
 
 def submit_host(options: Options, groups: Mapping[str, List[str]]) -> str:
@@ -145,6 +146,7 @@ def rehearse(plan: Plan, request: Submission, record: NodeRecord) -> None:
         if not isinstance(numbers, str)
         for number in numbers
     ]
+    cpus = options.cpus or variables.cpus
     hosts = ["node %d of the job" % number for number in range(1, options.num_nodes + 1)]
     try:
         network = ipaddress.IPv4Network(variables.cluster_network or NETWORK, strict=False)
@@ -160,6 +162,7 @@ def rehearse(plan: Plan, request: Submission, record: NodeRecord) -> None:
             address_of_default_route=str(network[number]),
             interfaces={"eth0": ["%s/%d" % (network[number], network.prefixlen)]},
             gpus=len(variables.gpu_speeds) or max(named, default=-1) + 1,
+            cores=[Core(cpus=[number]) for number in range(MOST_CPU + 1)] if cpus else None,
             python_version=record.python_version,
             mxnet=record.mxnet,
             numpy=record.numpy,

@@ -15,12 +15,15 @@ from mxcluster.lists import aligned, grouped, several, spans
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.plan import Plan, Process
 
-HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "group", "share")
+HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "CPUs", "group", "share")
+CPUS = HEADINGS.index("CPUs")  # the column of a job whose processes have CPUs of their own
 
 
 def table(plan: Plan) -> str:
     """Return the plan as text: job, scheme, program and batches, then a line for each process."""
     rows = [HEADINGS] + [_row(process, plan) for process in plan.processes]
+    if not any(process.cpus for process in plan.processes):
+        rows = [row[:CPUS] + row[CPUS + 1 :] for row in rows]
     return "\n".join([*_heading(plan), "", *aligned(rows)]) + "\n"
 
 
@@ -204,6 +207,7 @@ def _row(process: Process, plan: Plan) -> Tuple[str, ...]:
         process.address if port is None else "%s:%d" % (process.address, port),
         plan.nodes[process.host].interface,
         ",".join(map(str, process.gpus)) or "-",
+        ",".join(spans(process.cpus)) or "-",
         "-" if group is None else plan.group_labels[group],
         "-" if share is None else "%.6g %.6g" % share,
     )

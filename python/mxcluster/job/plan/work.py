@@ -1,12 +1,13 @@
 """Give each worker its GPUs, their speeds, its first batch size and its share of the data."""
 
-from typing import List, NamedTuple, Optional
+from typing import List, Mapping, NamedTuple, Optional
 
 from mxcluster import schemes
 from mxcluster.cluster import profile
 from mxcluster.cluster.profile import Fit
 from mxcluster.cluster_files import Share
 from mxcluster.job.plan import gpus, paces, profiled, shares
+from mxcluster.job.plan.cores import Wanted
 from mxcluster.job.plan.division import Division
 from mxcluster.job.plan.site import Inputs, Site
 from mxcluster.model.plan import Balance
@@ -16,6 +17,7 @@ class Work(NamedTuple):
     """The work of each worker, in the order of the workers."""
 
     gpus: List[List[int]]  # the GPU numbers
+    cpus: Mapping[str, Wanted]  # {host: the CPUs that its processes share out}
     loads: List[List[float]]  # the speeds of these GPUs; [] for equal or unknown speeds
     shares: List[Share]
     together: List[List[int]]  # the sets of workers that wait for each other
@@ -57,4 +59,5 @@ def work_of(
         sizes=bool(balance) and not earlier,
         loads=loads != gpus.work_loads(workers, numbers, variables, records),
     )
-    return Work(numbers, loads, parts, together, balance, sources)
+    cpus = {host: options.cpus or own.cpus for host, own in variables.items()}
+    return Work(numbers, cpus, loads, parts, together, balance, sources)

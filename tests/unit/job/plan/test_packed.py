@@ -53,6 +53,9 @@ def test_a_node_starts_its_own_part_and_keeps_the_whole_plan():
     assert "packed_plan" not in found
     start = completed(command="start", only_meet=True)["plan"]
     assert start["processes"] == [] and start["peers"] and start["whole"] is None
+    assert not start["rendezvous"].get("partners"), "only verify.yml -e speed=true measures links"
+    start = completed(command="start", only_meet=True, transfers=True)["plan"]
+    assert set(start["rendezvous"]["partners"]) - {""} == set(PLAN.nodes) - {HOST}
 
 
 def test_a_wait_gets_the_waiting_sets_and_the_plan_for_checkpoints():
@@ -82,6 +85,13 @@ def test_a_check_asks_for_the_plans_cuda():
     request = packed.completed(arguments, HOST)["request"]
     assert request == {"peers": [], "cuda": dict(cuda, sass=[])}
     assert completed(command="check", request={})["request"] == {"cuda": {}}
+    speed = completed(command="check", request={"speed": {"folder": "/jobs"}})["request"]["speed"]
+    assert speed == {"folder": "/jobs", "variables": {}}
+    worker = next(one for one in PLAN.processes if one.role == "worker" and one.host == HOST)
+    env = {"MXCLUSTER_CPUS": "0", "OMP_NUM_THREADS": "1", "MKL_DYNAMIC": "0", "TOKEN": "x"}
+    bound = PLAN.replaced(processes=[worker.replaced(env=env)])
+    del env["TOKEN"]
+    assert packed.threads_of(bound, HOST) == env
 
 
 @pytest.mark.parametrize(
