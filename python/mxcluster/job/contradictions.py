@@ -23,7 +23,7 @@ def is_batch(options: Options) -> bool:
 
 
 def engine(options: Options) -> str:
-    """Return the name of the job's batch system or MPI runtime, "" without one."""
+    """Return the program of the site that starts the agents, "" without one."""
     return LAUNCHERS[options.launcher].engine
 
 
