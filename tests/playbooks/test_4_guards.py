@@ -21,10 +21,10 @@ kv = mx.kv.create("dist_sync")
 path = os.path.join(os.environ["MXCLUSTER_CHECKPOINTS"], "round")
 begun = int(open(path).read()) if os.path.exists(path) else 0
 print("BEGAN after round %%d" %% begun, flush=True)
-number = 0
-while not begun:
+number, go = 0, %r
+while not begun and not os.path.exists(go + "-no-more"):
     time.sleep(0.1)
-    if os.environ["MXCLUSTER_INDEX"] == "1" and os.path.exists(%r):
+    if os.environ["MXCLUSTER_INDEX"] == "1" and os.path.exists(go):
         number += 1
         with open(path, "w") as stream:
             stream.write(str(number))
@@ -142,6 +142,7 @@ def test_a_stop_waits_for_the_files_of_a_script(pair, tmp_path):
     last = checkpoints.last_complete(str(run / "checkpoints"), "worker-1")[0]
     assert last.epoch >= saved >= 2, result.output
     assert "-e resume=plain, from the checkpoint %s" % last.name in result.output, result.output
+    (tmp_path / "go-no-more").touch()  # a job that begins anew ends, too
     result, run = pair.train(resume="plain", job_id="goes-on-plain")
     assert result.code == 0 and last.name + ", with 1 file" in result.output, result.output
     logs = [path.read_text() for path in run.glob("nodes/*/worker-*.log")]

@@ -105,8 +105,8 @@ def _next(verdict: Verdict, failure: Failure) -> List[str]:
     if failure.kind not in (ON_REQUEST, TIME):
         return []
     if verdict.checkpoint:
-        again = "train.yml -e resume=%s, from the checkpoint %s"
-        return ["next      %s" % again % (verdict.job, verdict.checkpoint)]
+        names = verdict.job, verdict.checkpoint
+        return ["next      train.yml -e resume=%s, from the checkpoint %s" % names]
     if failure.kind == TIME:
         return ["next      the job has no checkpoint: start it again with a larger max_time"]
     return []
