@@ -11,7 +11,7 @@ import secrets
 import shlex
 import signal
 import time
-from typing import Dict, Optional
+from typing import Optional
 
 from ansible import constants as C
 from ansible.errors import AnsibleConnectionFailure, AnsibleError
@@ -21,6 +21,7 @@ from mxcluster.ansible import contact, node_arguments
 from mxcluster.ansible.board import Board
 from mxcluster.ansible.edge import TaskResult, TaskVars
 from mxcluster.ansible.fetching import files_of_at_most, free_bytes, reserve
+from mxcluster.ansible.lasting import Lasting
 from mxcluster.ansible.node_arguments import Options
 from mxcluster.ansible.node_task import NodeTask
 from mxcluster.ansible.queue_board import agreed
@@ -68,23 +69,6 @@ display = Display()
 def warn(text: str) -> None:
     """Show `text` as a warning on the terminal, without control sequences."""
     display.warning(printable(text))
-
-
-class Lasting:
-    """What lasts from one attempt of a task to the next.
-
-    Ansible makes a new plugin object for each attempt, in one process, for the same task object.
-    """
-
-    curves: Optional[exports.LiveCurves] = None
-    may_draw = True
-    offsets: Optional[Dict[str, int]] = None  # of the logs that the task follows
-
-    @classmethod
-    def of(cls, task: object) -> "Lasting":
-        """Return the object of `task`, which the first call makes."""
-        found: Lasting = vars(task).setdefault("mxcluster_lasting", cls())
-        return found
 
 
 class ActionModule(NodeTask):
@@ -148,7 +132,8 @@ class ActionModule(NodeTask):
         processes.set_pdeathsig(os.getppid(), signal.SIGTERM)
         options = self._options
         if options.checkpoints and not self._task.check_mode:
-            self._arrivals = self._arrivals or self._arrivals_of(options.checkpoints, request)
+            made = self._arrivals_of(options.checkpoints, request)
+            self._arrivals = Lasting.of(self._task).arrivals(made)
             request = request.replaced(took=self._arrivals.taken())
         # ansible-playbook removes the local temporary folder at its end.
         board = Board(

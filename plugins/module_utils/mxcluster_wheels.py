@@ -78,14 +78,14 @@ def unpack(path, folder, accepted):
                     raise Refused(
                         "%s contains the file %s with the sha256 %s, which is not the digest of a "
                         "wheel of this environment. The module has run nothing of this tar file. "
-                        "Run provision.yml again, which copies the tar file again"
+                        "Run the playbook again, which copies the tar file again"
                         % (path, os.path.basename(member.name), digest)
                     )
                 found[accepted[digest]] = target
     missing = sorted(set(accepted.values()) - set(found))
     if missing:
         raise Refused(
-            "%s lacks the wheels of %s: run provision.yml again, which copies the tar file again"
+            "%s lacks the wheels of %s: run the playbook again, which copies the tar file again"
             % (path, ", ".join(missing))
         )
     return found
@@ -151,7 +151,7 @@ def cure_for(last_words):
             "python3-distutils), then run provision.yml again."
         )
     if not missing:
-        return " Remove the error in the output below, and run provision.yml again."
+        return " Remove the error in the output below, and run the playbook again."
     if missing.group(1) == "libcuda":
         return (
             " The node lacks the library libcuda of NVIDIA's driver: install a driver, then run "

@@ -238,7 +238,7 @@ class Environment(object):
             if not isinstance(error, (tarfile.TarError, ValueError)):
                 raise
             raise Refused(
-                "%s is not a tar file of wheels (%s): run provision.yml again, which copies the "
+                "%s is not a tar file of wheels (%s): run the playbook again, which copies the "
                 "tar file again" % (self.module.params["archive"], error)
             )
         finally:
@@ -450,7 +450,7 @@ def main():
     except (IOError, OSError) as error:
         module.fail_json(
             msg="mxcluster cannot build the environment (%s: %s). Free disk space, or correct the "
-            "owner or the rights of this path. Then run provision.yml again, which repeats "
+            "owner or the rights of this path. Then run the playbook again, which repeats "
             "unfinished steps" % (error.filename or module.params["path"], error.strerror or error)
         )
     result = dict(

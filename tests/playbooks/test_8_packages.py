@@ -51,7 +51,7 @@ def layers(project):
 
 
 def test_a_job_brings_its_packages(project, tmp_path, monkeypatch):
-    """The second job installs nothing. A third one installs from the store, without an index."""
+    """The second train.yml installs nothing. A third one installs from the store, without index."""
     (tmp_path / "needs_six.py").write_text(
         "import mxnet, numpy, six\nprint('SIX', six.__version__, numpy.__version__)\n"
     )
@@ -88,15 +88,27 @@ def test_a_job_brings_its_packages(project, tmp_path, monkeypatch):
     assert alone.returncode != 0, alone.stdout
 
 
-def test_requirements_that_would_replace_numpy_are_refused(project, tmp_path):
+def test_requirements_that_would_replace_numpy_or_mxnet_are_refused(project, tmp_path, monkeypatch):
+    """By the name of the package, and by a module in a package of another name."""
+    with zipfile.ZipFile(str(tmp_path / "sharp-1-py3-none-any.whl"), "w") as wheel:
+        wheel.writestr("mxnet/__init__.py", "")
+        wheel.writestr(
+            "sharp-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: sharp\nVersion: 1"
+        )
+        wheel.writestr("sharp-1.dist-info/WHEEL", "Wheel-Version: 1.0")
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
     (tmp_path / "mine.py").write_text("import mxnet\n")
-    (tmp_path / "mine.txt").write_text("numpy==2.0.0\n")
-    refused, run = project.train(
-        kv="local", script=str(tmp_path / "mine.py"), requirements=str(tmp_path / "mine.txt")
-    )
-    words = " ".join(refused.output.split())
-    assert refused.code != 0 and "requirements: numpy==2.0.0 is refused" in words, refused.output
-    assert not run.exists()
+    for package, words in (
+        ("numpy==2.0.0", "requirements: numpy==2.0.0 is refused"),
+        ("sharp", "the wheel of sharp==1 contains the module mxnet"),
+    ):
+        (tmp_path / "mine.txt").write_text(package)
+        refused, run = project.train(
+            kv="local", script=str(tmp_path / "mine.py"), requirements=str(tmp_path / "mine.txt")
+        )
+        assert refused.code != 0 and words in " ".join(refused.output.split()), refused.output
+        assert not run.exists()
 
 
 def test_a_wheel_that_does_not_fit_is_refused_before_any_change(project, tmp_path):
@@ -121,12 +133,8 @@ def test_a_wheel_that_does_not_fit_is_refused_before_any_change(project, tmp_pat
     )
     before = kept(project)
     for name, given in zip(("no_wheels", "no_match"), refused):
-        addresses = ["%s.1%d" % (NET, number) for number in range(1, 5)]
-        lines = {
-            address: "%s\n          mxnet_wheel: %s" % (address, path)
-            for address, path in zip(addresses, given)
-        }
-        result = project.run("provision.yml", "-i", project.inventory(name, **lines))
+        inventory = with_variable(project, name, "mxnet_wheel", list(given))
+        result = project.run("provision.yml", "-i", inventory)
         output = " ".join(result.output.split())
         assert result.code != 0, result.output
         assert [words for words in given.values() if words not in output] == [], result.output
@@ -187,12 +195,25 @@ def renamed(stock, folder):
 
 
 def test_what_has_no_wheel_or_would_replace_numpy_is_refused(project):
-    for packages, words in (
-        ("numpy==2.0.0", "needs numpy==1."),
-        (
-            "this-package-is-nobodys==9.9.9",
-            "pip found no wheel of this-package-is-nobodys==9.9.9 for Python",
-        ),
-    ):
-        refused = project.run("provision.yml", *NODE, "-e", '{"mxnet_packages": ["%s"]}' % packages)
-        assert refused.code != 0 and words in " ".join(refused.output.split()), refused.output
+    """Each node names another package."""
+    refused = {
+        "numpy==2.0.0": "needs numpy==1.",
+        "this-package-is-nobodys==9.9.9": "pip found no wheel of this-package-is-nobodys==9.9.9",
+    }
+    inventory = with_variable(
+        project, "no_packages", "mxnet_packages", ["[%s]" % one for one in refused]
+    )
+    result = project.run("provision.yml", "-i", inventory)
+    output = " ".join(result.output.split())
+    assert result.code != 0, result.output
+    assert [words for words in refused.values() if words not in output] == [], result.output
+
+
+def with_variable(project, name, variable, values):
+    """Write inventory/<name>, whose first nodes have these values of a variable, and return it."""
+    addresses = ["%s.1%d" % (NET, number) for number in range(1, 1 + len(values))]
+    lines = {
+        address: "%s\n          %s: %s" % (address, variable, value)
+        for address, value in zip(addresses, values)
+    }
+    return project.inventory(name, **lines)

@@ -26,6 +26,7 @@ from tests.ansible_modules import PROJECT
 from tests.plans import part_json, part_of
 from tests.templates import is_unsafe, templated
 from tests.unit import statuses
+from tests.unit.job.report.test_checkpoint_arrivals import save_files
 from tests.unit.test_checkpoints import save
 
 
@@ -612,8 +613,13 @@ def offering(tmp_path):
     """Return the folder of a node with a checkpoint, and the answer that offers the checkpoint."""
     (tmp_path / "node").mkdir()
     save(tmp_path / "node", 1, servers=1)
-    parts = {path.name: path.read_text() for path in (tmp_path / "node").glob("*.json")}
-    return tmp_path / "node", dict(RUNNING, checkpoints={"held": "mlp-0001", "parts": parts})
+    return tmp_path / "node", offer(tmp_path / "node", "mlp-0001")
+
+
+def offer(there, held):
+    """Return the answer that offers the checkpoint `held` of the folder `there`."""
+    parts = {path.name: path.read_text() for path in there.glob("*.json")}
+    return dict(RUNNING, checkpoints={"held": held, "parts": parts})
 
 
 def test_checkpoints_are_fetched_between_two_waits(monkeypatch, tmp_path):
@@ -639,6 +645,33 @@ def test_checkpoints_are_fetched_between_two_waits(monkeypatch, tmp_path):
     assert [wait.took for wait in waits] == ["", "mlp-0001"]
     assert {path.name for path in here.glob("mlp-*")} == {path.name for path in there.glob("mlp-*")}
     assert json.loads((here.parent / "plan.json").read_text()) == {"job": "j"}
+
+
+def test_a_damaged_file_of_an_earlier_checkpoint_is_taken_once(monkeypatch, tmp_path):
+    """Each attempt has a new plugin. The first one finds an equal file that is damaged here."""
+    there, here = tmp_path / "node", tmp_path / "runs" / "j" / "checkpoints"
+    there.mkdir()
+    here.mkdir(parents=True)
+    save_files(here, "worker-0", 1, weights="wwww")
+    (here / "worker-0-0001" / "weights").write_text("wwxw")
+    save_files(there, "worker-0", 2, weights="wwww")
+    answer = offer(there, "worker-0-0002")
+    wanted = {"folder": str(here), "keep": 3, "plan": {"job": "j"}}
+    task = None
+
+    def ask(python, request, *_):
+        if request.KIND == "wait":
+            return dict(answer)
+        data = (there / request.file).read_bytes()[request.offset :][: request.most]
+        return {"data": base64.b64encode(data).decode()}
+
+    for _ in range(3):
+        made, _ = plugin([answer], patience=60, checkpoints=wanted)
+        made._task, made.ask = task or made._task, ask
+        task, made._task.check_mode = made._task, False
+        assert run(made, monkeypatch) == RUNNING
+    assert (here / "worker-0-0002.json").exists()
+    assert (here / "worker-0-0002" / "weights").read_text() == "wwww"
 
 
 @pytest.mark.parametrize("trouble", ["connection", "disk"])
