@@ -221,7 +221,8 @@ def of_all(plan: Plan) -> Dict[str, str]:
         SCRIPT_PLACE: posixpath.dirname(_script_name(options)) if options.script else "",
         "MXCLUSTER_COMPRESSION": "" if options.compression == "none" else options.compression,
         BOUND: str(options.bigarray_bound or ""),
-        "MXCLUSTER_RESUME": checkpoint if options.resume else "",
+        # The servers of a script have nothing to restore.
+        "MXCLUSTER_RESUME": checkpoint if options.resume and not options.script else "",
     }
     return dict(env, **{name: text for name, text in if_set.items() if text})
 
