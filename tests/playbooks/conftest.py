@@ -311,18 +311,6 @@ class Project:
         (folder / "hosts.yml").write_text(text)
         return folder
 
-    def gated_inventory(self, folder, name="gated"):
-        """Write inventory/<name>, whose node2 answers only while the file `gate` exists.
-
-        Returns (gate, inventory). Args: `folder` for the file and for the shell of the node.
-        """
-        gate, shell, address = folder / "gate", folder / "shell", NET + ".12"
-        shell.write_text('#!/bin/sh\n[ -e %s ] && exec /bin/sh "$@"\nexit 255\n' % gate)
-        shell.chmod(0o755)
-        gate.touch()
-        text = address + "\n          ansible_shell_executable: %s" % shell
-        return gate, self.inventory(name, **{address: text})
-
     def small_inventory(self, name="small"):
         """Write inventory/<name>: the first two nodes of inventory/local, with a new state folder.
 

@@ -16,6 +16,27 @@ LONG = {
     "lease": 20,
     "num_workers": 3,
 }
+# A script that saves its tenth round once. All workers see the sum of the pushes, and so end in the
+# same round.
+SAVES = """
+import os, sys, time
+import mxnet as mx
+
+path = os.path.join(os.environ["MXCLUSTER_CHECKPOINTS"], "round.txt")
+begun = number = int(open(path).read()) if os.path.exists(path) else 0
+print("BEGAN after round", begun)
+kv = mx.kv.create("dist_sync")
+kv.init("w", mx.nd.zeros((1,)))
+ends = mx.nd.zeros((1,))
+while not (ends.asscalar() and begun == 20):
+    number += 1
+    kv.push("w", mx.nd.ones((1,)) * os.path.exists(sys.argv[1]))
+    kv.pull("w", out=ends)
+    time.sleep(0.05)
+    if kv.rank == 0 and number == begun + 10:
+        with open(path, "w") as stream:
+            stream.write(str(number))
+"""
 
 
 def start(project, *arguments, **options):
@@ -36,6 +57,13 @@ def whole_checkpoint(project, process, run, after=0):
         return found.epoch if found and found.epoch > after else None
 
     return project.until(process, epoch)
+
+
+def saved(run):
+    """Return the names of the script's complete checkpoints in a run folder."""
+    folder = str(run / "checkpoints")
+    found = [checkpoints.last_complete(folder, one)[0] for one in checkpoints.workers(folder)]
+    return [one.name for one in found if one]
 
 
 def kill(project, job, host, role):
@@ -105,31 +133,44 @@ def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
         assert ("node2" in plan["nodes"]) == has_node2
 
 
-def test_an_elastic_job_goes_on_without_a_node_and_takes_it_back(project, tmp_path):
-    gate, inventory = project.gated_inventory(tmp_path)
-    process, run, first = start(
-        project,
-        "-i",
-        inventory,
-        job_id="elastic",
-        num_epochs=40,
-        step_ms=60,
-        max_restarts=3,
-        restart_delay=1,
-        elastic=True,
-    )
+def test_an_elastic_script_goes_on_without_a_node_and_takes_it_back(project, tmp_path):
+    """The shell of node2 does not answer while the file `gate` is missing."""
+    gate, shell, script = tmp_path / "gate", tmp_path / "shell", tmp_path / "saves.py"
+    shell.write_text('#!/bin/sh\n[ -e %s ] && exec /bin/sh "$@"\nexit 255\n' % gate)
+    shell.chmod(0o755)
+    gate.touch()
+    script.write_text(SAVES)
+    address = NET + ".12"
+    text = address + "\n          ansible_shell_executable: %s" % shell
+    inventory = project.inventory("gated", **{address: text})
+    options = {
+        "kv": "dist_sync",
+        "script": str(script),
+        "script_args": [str(tmp_path / "finish")],
+        "job_id": "elastic",
+        "max_restarts": 2,
+        "restart_delay": 1,
+        "elastic": True,
+        "lease": 20,
+        "num_servers": 1,
+    }
+    process = project.start("train.yml", "-i", inventory, "-e", json.dumps(options))
+    jobs = [project.path / "runs" / name for name in ("elastic", "elastic-r1", "elastic-r2")]
+    project.until(process, lambda: saved(jobs[0]))
     gate.unlink()
     kill(project, "elastic", "node2", "agent")
-    second = whole_checkpoint(project, process, run.with_name("elastic-r1"), first)
+    project.until(process, lambda: saved(jobs[1]))
     gate.touch()
-    kill(project, "elastic-r1", "node3", "worker")
+    (tmp_path / "finish").touch()  # the last attempt ends when it has begun
+    kill(project, "elastic-r1", "node3", "agent")
     output = project.finish(process)
     assert process.returncode == 0 and "OK        job elastic-r2" in output, output
-    again = "RESTART   job elastic-r%d, %d of 3, with the nodes that answer, from epoch "
+    again = "RESTART   job elastic-r%d, %d of 2, with the nodes that answer, from checkpoint "
     assert again % (1, 1) in output and again % (2, 2) in output, output
-    assert "without node2: no answer" in output, output
-    for job, resumed, has_node2 in (("elastic-r1", first, False), ("elastic-r2", second, True)):
-        plan = json.loads((run.with_name(job) / "plan.json").read_text())
-        assert ("node2" in plan["nodes"]) == has_node2, job
-        assert plan["options"]["model_load_epoch"] >= resumed, plan["options"]
-        assert plan["options"]["without"] == []
+    assert output.count("without node2: no answer") == 1, output
+    plans = [json.loads((run / "plan.json").read_text()) for run in jobs]
+    assert ["node2" in plan["nodes"] for plan in plans] == [True, False, True]
+    assert [plan["options"]["resume"] for plan in plans] == ["", "elastic", "elastic-r1"]
+    assert all(plan["options"]["without"] == [] for plan in plans)
+    logs = [path.read_text() for path in (jobs[2] / "nodes").glob("*/worker-*.log")]
+    assert len(logs) == 4 and all("BEGAN after round 20" in log for log in logs), logs

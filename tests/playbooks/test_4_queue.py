@@ -82,42 +82,44 @@ def times(nodes, job):
     return status["started"], status["ended"]
 
 
+def refusal(nodes, process, job):
+    """Return the output of a job that is refused, and leaves neither a run folder nor a ticket."""
+    output = nodes.finish(process)
+    assert process.returncode != 0 and not (nodes.path / "runs" / job).exists(), output
+    assert not any(job in there for there in tickets(nodes).values()), output
+    return output
+
+
 def test_jobs_that_wait_for_room_start_in_the_order_of_their_arrival(nodes):
     """A job that does not wait is refused, and only a killed controller's ticket has to lapse."""
-    dead = begin(nodes, "dead", wait_for_room="1h", lease=5)
+    (nodes.path / ".state" / "local" / "jobs" / "node2" / "taken").mkdir()
+    (nodes.path / ".state" / "local" / "jobs" / "node2" / "taken" / "plan.json").write_text("{}")
+    taken = begin(nodes, "taken", wait_for_room="1h")
+    late = begin(nodes, "late", wait_for_room="3s")
     leaves = begin(nodes, "leaves", wait_for_room="1h")
-    wait_for_tickets(nodes, dead, "dead", "leaves")
+    dead = begin(nodes, "dead", wait_for_room="1h", lease=5)
+    wait_for_tickets(nodes, leaves, "leaves", "dead")
     os.killpg(leaves.pid, signal.SIGINT)  # Ctrl-C in its terminal
-    output = nodes.finish(leaves)
-    assert leaves.returncode != 0 and "interrupted" in output, output
-    assert not any("leaves" in there for there in tickets(nodes).values()), output
+    assert "interrupted" in refusal(nodes, leaves, "leaves")
     os.killpg(dead.pid, signal.SIGKILL)
     nodes.finish(dead)
+    output = refusal(nodes, late, "late")
+    assert "The job has waited for 0:03: give a longer wait_for_room" in output, output
+    output = refusal(nodes, taken, "taken")
+    assert "the job_id taken is taken on this node" in output, output
+    assert "waiting for" not in output, "a problem is found before the wait"
 
     waiting = {}
     for job, seconds in (("first", "1h"), ("second", 3600), ("third", "1d")):
         waiting[job] = begin(nodes, job, wait_for_room=seconds)
         wait_for_tickets(nodes, waiting[job], job)
+    barges = begin(nodes, "barges")
     jobs, table = listed(nodes)
     found = [job for job, entry in jobs.items() if entry["state"] == "waiting"]
     assert found[-3:] == ["first", "second", "third"], "in the order of the queue"
     assert "port %d on " % PORT in " ".join(jobs["third"]["waits"]["reasons"]), jobs["third"]
     assert "began to wait for room 0:" in table and nodes.holder in table, table
-
-    refused, run = nodes.train(kv="dist_sync", root_port=PORT, job_id="barges")
-    assert refused.code != 0 and "in use by the job" in refused.output, refused.output
-    assert not run.exists()
-    late, run = nodes.train(kv="dist_sync", root_port=PORT, job_id="late", wait_for_room="3s")
-    assert late.code != 0 and not run.exists(), late.output
-    assert "The job has waited for 0:03: give a longer wait_for_room" in late.output, late.output
-    assert "in use by the job third, which waits for room" not in late.output, "the first is named"
-    assert not any("late" in there for there in tickets(nodes).values()), tickets(nodes)
-    there = nodes.path / ".state" / "local" / "jobs" / "node2" / "taken"
-    there.mkdir()
-    (there / "plan.json").write_text("{}")
-    taken, _ = nodes.train(kv="dist_sync", root_port=PORT, job_id="taken", wait_for_room="1h")
-    assert taken.code != 0 and "waiting for" not in taken.output, "a problem ends no wait later"
-    assert "the job_id taken is taken on this node" in taken.output, taken.output
+    assert "in use by the job" in refusal(nodes, barges, "barges")
 
     end_holder(nodes)
     for job, process in waiting.items():
@@ -133,15 +135,14 @@ def test_jobs_that_wait_for_room_start_in_the_order_of_their_arrival(nodes):
 
 def test_a_job_waits_for_the_end_of_another_job(nodes, tmp_path):
     """The other job may be a restart, may wait itself, and may fail."""
-    refused, run = nodes.train(kv="dist_sync", after="nothing", job_id="lonely")
-    assert refused.code != 0 and not run.exists(), refused.output
-    assert "after=nothing: no node of this job has such a job" in refused.output, refused.output
-
+    lonely = begin(nodes, "lonely", after="nothing")
     script, free = str(tmp_path / "fails.py"), {"root_port": "auto"}
     fails = begin(nodes, "fails", after=nodes.restarted, script=script, **free)
     wait_for_tickets(nodes, fails, "fails")
     last = begin(nodes, "last", after="fails", **free)
     wait_for_tickets(nodes, last, "last")
+    output = refusal(nodes, lonely, "lonely")
+    assert "after=nothing: no node of this job has such a job" in output, output
     jobs, table = listed(nodes)
     assert jobs["fails"]["waits"]["after"] == nodes.restarted, jobs
     assert "began to wait for the end of the job fails 0:" in table, table

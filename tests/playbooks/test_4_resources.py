@@ -44,7 +44,12 @@ def test_the_report_of_a_job_names_its_straggler(pair, tmp_path):
         (run / "events.csv").read_text(),
     )
     assert "limit     " + sentence in result.output, result.output
-    assert "The training waits for</strong> the straggler" in (run / "report.html").read_text()
+    page = (run / "report.html").read_text()
+    assert "The training waits for</strong> the straggler" in page
+    # The inventory has the knob `env`.
+    assert "1&#34;} (inventory)</dd>" in page and page.count("(inventory)") <= 2
+    row = json.loads((run / "summary.json").read_text())
+    assert "env" in row["of_inventory"] and "script" not in row["of_inventory"], row
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ MARK = '<meta name="generator" content="mxcluster">'  # in each page of runs, ne
 HEADINGS = ("job", "started", "scheme", "program", "accuracy", "samples/s", "time", "verdict")
 MORE = ("tag", "knobs", "note")  # the last columns, which may be empty
 COMPARISON = re.compile(r"(accuracy|samples/s|time)([<>])([0-9]+(?:\.[0-9]+)?)$")
+EMPTY = ("", "[]", "{}")  # a restart replaces knobs by these
 LONGEST = 200  # characters of a knob's value in a row
 # A row shows these knobs elsewhere.
 _SHOWN = ("kv", "script", "network", "data", "mpi_command", "note", "tag", "job_id")
@@ -52,7 +53,9 @@ def summary(
         kv=verdict.kv,
         what=printable(page.what(plan.options)),
         knobs={
-            name: printable(text)[:LONGEST] for name, text in knobs.items() if name not in _SHOWN
+            name: printable(text)[:LONGEST]
+            for name, text in knobs.items()
+            if name not in _SHOWN and text not in EMPTY
         },
         of_inventory=record.of_inventory if record else [],
         accuracy=None if accuracy is None or not math.isfinite(accuracy) else accuracy,

@@ -50,7 +50,7 @@ def test_the_knobs_of_the_record_are_in_the_row(good_run):
         inventory=[],
         controller=Controller(mxcluster="1", package="", ansible_core="2", python="3"),
         nodes={},
-        given={"lr": "0.05", "kv": "dist_gsync", "server_classes": "x" * 300},
+        given={"lr": "0.05", "kv": "dist_gsync", "server_classes": "x" * 300, "after": ""},
         of_inventory=["server_classes"],
         resolved=fake_run.make_plan().options,
         begun="2026-11-27T09:30:00+01:00",
