@@ -24,7 +24,7 @@ def test_driver_and_cuda_stay_unless_the_user_asks(cluster, nodes):
     assert set(told) == of_nvidia, checked.output
     assert nodes.packages("gpu1") == before and cluster.shell("gpu1", TRACES) == traces
 
-    result = cluster.play("reset.yml", *LIMIT)
+    result = cluster.play("reset.yml", *LIMIT, also="data")
     assert result.code == 0 and nodes.packages("gpu1") == before, result.output
     for line in ("the NVIDIA driver: the driver stays", "/usr/local/cuda-9.2: CUDA stays"):
         assert "stays     " + line in result.output, result.output
