@@ -87,14 +87,6 @@ ALLOWED = {
         "__container_image_seen": "The answer decides whether the block runs. The path does not "
         "depend on it."
     },
-    # The account of the training user, which a reset has removed or left.
-    **dict.fromkeys(
-        (
-            "Gather the removed and the kept files of the node",
-            "Report the removed and the kept files of all nodes",
-        ),
-        {FACTS: "The names of the variables come from the role. The report shows the answer."},
-    ),
 }
 
 
