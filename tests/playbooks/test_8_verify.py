@@ -27,7 +27,7 @@ if "numpy.dot" in command:
 
     def late_import(name, *arguments, **options):
         module = real(name, *arguments, **options)
-        if name == "numpy" and not hasattr(module, "fast_dot"):
+        if name == "numpy" and hasattr(module, "dot") and not hasattr(module, "fast_dot"):
             module.fast_dot = module.dot
             module.dot = lambda *both: [module.fast_dot(*both) for _ in range(10)][0]
         return module

@@ -46,7 +46,7 @@ def quota() -> Optional[float]:
 def granted(environment: Mapping[str, str]) -> Optional[float]:
     """Return the CPUs that Slurm gives to the job on this node without binding it, else None.
 
-    With task/affinity or task/cgroup, Slurm binds the job. Then the affinity has these CPUs.
+    With ConstrainCores of task/cgroup, Slurm binds the job. Then the affinity has these CPUs.
     """
     text = environment.get("SLURM_CPUS_ON_NODE", "")
     return _limit([float(text)] if re.fullmatch("[0-9]{1,5}", text) else [])

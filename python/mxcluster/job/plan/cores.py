@@ -70,8 +70,8 @@ def _chosen(host: str, wanted: Wanted, record: NodeRecord) -> List[Core]:
         if record.cpu_limit is not None:
             raise BadInput(
                 "%s: cpus=auto, but a quota or the batch system gives %g of the %d CPUs to the "
-                "job without naming them: let Slurm bind jobs (TaskPlugin=task/affinity), give the "
-                "container a cpuset, name CPUs such as cpus=0-3, or leave cpus out"
+                "job without naming them: let Slurm bind jobs (ConstrainCores of task/cgroup), "
+                "give the container a cpuset, name CPUs such as cpus=0-3, or leave cpus out"
                 % (host, record.cpu_limit, len(there))
             )
         return list(cores)

@@ -123,10 +123,10 @@ def completed(arguments: Arguments, host: str) -> Arguments:
 def threads_of(plan: Plan, host: str) -> Dict[str, str]:
     """Return the variables that set the CPUs and threads of a worker on `host`.
 
-    A host without workers has the variables of its last process.
+    A host without workers has the variables of its first process.
     """
-    last = max(plan.of_host(host), key=lambda process: process.role == WORKER)
-    return {name: text for name, text in last.env.items() if THREADS.match(name)}
+    one = max(plan.of_host(host), key=lambda process: process.role == WORKER)
+    return {name: text for name, text in one.env.items() if THREADS.match(name)}
 
 
 def moved(node: Node, python: str, job_dir: str) -> List[str]:
