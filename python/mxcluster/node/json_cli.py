@@ -5,6 +5,7 @@ The exit status is 0. On an error the object is {"error": text}, and the exit st
 
 import contextlib
 import json
+import os
 import sys
 import traceback
 from typing import Callable, Dict, Optional, Sequence, Tuple, TypeVar, Union
@@ -52,6 +53,16 @@ def error_in(lines: Sequence[str]) -> Optional[str]:
         with contextlib.suppress(*DAMAGED):
             return str(json.loads(line)["error"])
     return None
+
+
+def leave(code: int) -> None:
+    """End this process at once, with the exit status `code`.
+
+    Python itself would first free all objects, which takes a tenth of the time of a short command.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def give(run: Callable[[], object]) -> int:

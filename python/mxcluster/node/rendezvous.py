@@ -39,10 +39,10 @@ from mxcluster.model.check_answer import Limits, Met, RendezvousReport, Unreacha
 from mxcluster.model.plan import NodePlan, Peer, RendezvousRequest
 from mxcluster.model.record import Record
 from mxcluster.model.rendezvous import Confirmation, Query, Reply
-from mxcluster.node import addresses
+from mxcluster.node import addresses, json_cli
 from mxcluster.rendezvous_problems import clocks, complaints
 
-PAUSE = 0.1  # seconds before a new call: another agent may start later
+PAUSE = 0.03  # seconds before a new call: another agent may start later
 PATIENCE = 5.0  # seconds for one connection
 CALLERS = 16  # number of threads that connect
 
@@ -296,7 +296,4 @@ def main(folder: Optional[str] = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.stderr.flush()
-    code = main()
-    sys.stderr.flush()
-    os._exit(code)  # do not join threads that wait for a connection
+    json_cli.leave(main())  # without a join of the threads that wait for a connection
