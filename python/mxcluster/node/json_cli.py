@@ -4,8 +4,8 @@ The exit status is 0. On an error the object is {"error": text}, and the exit st
 """
 
 import contextlib
+import gc
 import json
-import os
 import sys
 import traceback
 from typing import Callable, Dict, Optional, Sequence, Tuple, TypeVar, Union
@@ -56,13 +56,13 @@ def error_in(lines: Sequence[str]) -> Optional[str]:
 
 
 def leave(code: int) -> None:
-    """End this process at once, with the exit status `code`.
+    """End this process with the exit status `code`, and without a last garbage collection.
 
-    Python itself would first free all objects, which takes a tenth of the time of a short command.
+    The collection would take a tenth of the time of a short command.
     """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    if hasattr(gc, "freeze"):  # since Python 3.7
+        gc.freeze()
+    sys.exit(code)
 
 
 def give(run: Callable[[], object]) -> int:

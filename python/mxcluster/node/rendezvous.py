@@ -39,7 +39,7 @@ from mxcluster.model.check_answer import Limits, Met, RendezvousReport, Unreacha
 from mxcluster.model.plan import NodePlan, Peer, RendezvousRequest
 from mxcluster.model.record import Record
 from mxcluster.model.rendezvous import Confirmation, Query, Reply
-from mxcluster.node import addresses, json_cli
+from mxcluster.node import addresses
 from mxcluster.rendezvous_problems import clocks, complaints
 
 PAUSE = 0.03  # seconds before a new call: another agent may start later
@@ -296,4 +296,7 @@ def main(folder: Optional[str] = None) -> int:
 
 
 if __name__ == "__main__":
-    json_cli.leave(main())  # without a join of the threads that wait for a connection
+    sys.stderr.flush()
+    code = main()
+    sys.stderr.flush()
+    os._exit(code)  # do not join threads that wait for a connection
