@@ -12,6 +12,8 @@ import yaml
 
 from tests import machine
 
+gc.disable()  # until `pytest_collection_finish`
+
 # A run tries the same examples as the one before, and the speed of the machine decides nothing.
 # `pytest --hypothesis-profile=random` tries others.
 hypothesis.settings.register_profile("same", derandomize=True, deadline=None, database=None)
@@ -29,8 +31,8 @@ yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 def pytest_collection_finish(session):
     """Leave modules and collected tests out of garbage collections, a tenth of the tests' time."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
     gc.set_threshold(50000, 20, 50)
 
 

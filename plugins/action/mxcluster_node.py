@@ -203,7 +203,7 @@ class ActionModule(NodeTask):
         if not folder or not lasting.may_draw or self._task.check_mode or not result.get("status"):
             return
         latest = Progress.decode(result).progress.get(DRAWN)
-        if latest is None or not any((latest.batch, latest.epoch, latest.pushes, latest.metrics)):
+        if latest is None or not latest.trains:
             return
         try:
             lasting.curves = lasting.curves or exports.LiveCurves(os.path.join(folder, DRAWN))

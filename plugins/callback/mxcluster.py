@@ -38,11 +38,10 @@ from ansible import constants as C
 from ansible import context
 from ansible.playbook.task_include import TaskInclude
 from ansible.plugins.callback.default import CallbackModule as Default
-from ansible.plugins.loader import filter_loader, test_loader
 from ansible.utils.display import get_text_width
 
 try:
-    from mxcluster.ansible import attempts, interrupts, left_job, preflight_checks
+    from mxcluster.ansible import attempts, forks, interrupts, left_job, preflight_checks
     from mxcluster.ansible.terminal import selection, view
     from mxcluster.ansible.terminal.lines import Failed
     from mxcluster.ansible.terminal.log import Log, LogOnly
@@ -53,7 +52,7 @@ try:
     from mxcluster.job.verdict_text import printable
     from mxcluster.model.answers import JobState
 except ImportError:  # the preflight checks report the missing package before they contact a node
-    attempts = left_job = live_line = printable = JobState = selection = None
+    attempts = forks = left_job = live_line = printable = JobState = selection = None
     make_harmless = lambda *_: None  # noqa: E731
 
 # Ansible's classes. Ansible has no types, so each class is Any. Content is that of a TaskResult.
@@ -119,10 +118,8 @@ class CallbackModule(Default):
         # Ansible does not flush the output of a task, such as that of the next attempt at a job.
         if hasattr(sys.stdout, "reconfigure"):
             sys.stdout.reconfigure(line_buffering=True)
-        # Load all filters and tests before the first fork. Otherwise each fork, one for each task
-        # and host, loads them anew, which took a quarter of the time of a job's ansible-playbook.
-        for loader in (filter_loader, test_loader):
-            list(loader.all())
+        if forks:
+            forks.prepare()
         super(CallbackModule, self).v2_playbook_on_start(playbook)
 
     @contextlib.contextmanager
@@ -428,6 +425,8 @@ class CallbackModule(Default):
         elif due:
             self._show(self._line)
         sys.stdout.flush()
+        if self._log:
+            forks.load_report_libraries(self._answers.values(), self._log.state_dir)
         return True
 
     def _show_left_job(self) -> None:

@@ -8,7 +8,6 @@ is wrong, where, and what to do"}.
 """
 
 import argparse
-import sys
 from typing import Callable, Dict
 
 from mxcluster.agent import commands, engine
@@ -33,4 +32,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    json_cli.leave(main())

@@ -16,6 +16,7 @@ from mxcluster.agent import (
     shared_folder,
 )
 from mxcluster.agent.folder import LOG_TAIL, JobFolder, Process
+from mxcluster.agent.kept_files import Mark, mark
 from mxcluster.agent.log_files import new_lines
 from mxcluster.agent.supervisor import STOPS
 from mxcluster.agent.waiting import until
@@ -28,6 +29,7 @@ from mxcluster.node import processes
 from mxcluster.training import pulse_file
 
 POLL = 0.2  # seconds between two reads of the status
+GLANCE = 0.02  # seconds between two looks for a change of the status
 PAUSE = 0.05  # seconds between two looks at an ending agent
 STOP_TIMEOUT = 10.0  # seconds until a stop kills the agent
 
@@ -99,10 +101,11 @@ def wait(
     if lease:
         seconds = min(seconds, lease / 2)
     deadline = time.monotonic() + seconds
-    held = seconds > 0
+    held, path = seconds > 0, folder.file("status.json")
     while True:
         if lease:
             folder.renew_lease()
+        seen = mark(path)
         known = look(folder, tidy=True)
         agent = processes.recorded(known.agent)
         held = held and not known.has_ended and processes.is_held(agent)
@@ -114,9 +117,14 @@ def wait(
         if known.has_ended or rest <= 0:
             return with_progress(folder, known)
         if pause is None:
-            time.sleep(min(POLL, rest))
+            _until_changed(path, seen, min(POLL, rest))
         elif pause(min(POLL, rest)):
             return with_progress(folder, known)
+
+
+def _until_changed(path: str, seen: Mark, seconds: float) -> None:
+    """Wait for at most `seconds` until the `mark` of the file `path` is another than `seen`."""
+    until(lambda: mark(path) != seen, seconds, GLANCE)
 
 
 def status(request: protocol.Status) -> answers.Progress:

@@ -25,7 +25,7 @@ def look(folder: JobFolder, patience: float = PATIENCE) -> List[str]:
         found = _look(folder)
         if not found or time.monotonic() >= deadline:
             return found
-        time.sleep(0.1)
+        time.sleep(0.02)
 
 
 def _look(folder: JobFolder) -> List[str]:

@@ -25,6 +25,7 @@ from mxcluster.agent.worker_lines import LONGEST, WorkerLines
 from mxcluster.errors import BadInput
 from mxcluster.model.events import LINES, DroppedMetric, Pushes
 from mxcluster.model.line_request import LineRequest
+from mxcluster.node import json_cli
 from mxcluster.training import pulse_file
 
 PERIOD = 0.5  # seconds between two looks at the logs
@@ -198,3 +199,4 @@ def follow(request: LineRequest) -> None:
 
 if __name__ == "__main__":
     follow(LineRequest.decode(json.loads(sys.stdin.buffer.readline().decode("ascii"))))
+    json_cli.leave(0)  # the agent waits

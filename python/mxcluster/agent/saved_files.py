@@ -32,6 +32,7 @@ from mxcluster.errors import BadInput
 from mxcluster.model.checkpoint import FILE, LARGEST_MANIFEST, CheckpointManifest, FileDigest
 from mxcluster.model.events import Note
 from mxcluster.model.saved_request import SavedRequest
+from mxcluster.node import json_cli
 
 PERIOD = 0.5  # seconds between two looks at the folders
 QUIET = 4.0  # seconds without a change, after which the folder is a checkpoint
@@ -253,3 +254,4 @@ def keep(request: SavedRequest) -> None:
 
 if __name__ == "__main__":
     keep(SavedRequest.decode(json.loads(sys.stdin.buffer.readline().decode("ascii"))))
+    json_cli.leave(0)  # the agent waits

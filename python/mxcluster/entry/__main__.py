@@ -26,4 +26,4 @@ if sys.argv[1:] == ["--serve"]:
 result, code = json_cli.of(lambda: entry.run(protocol.read(sys.stdin.buffer.read())).encode())
 with os.fdopen(programs.ANSWERS.pop(), "w") as stream:
     stream.write("\n%s\n" % json.dumps(result))
-sys.exit(code)
+json_cli.leave(code)

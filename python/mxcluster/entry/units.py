@@ -158,7 +158,7 @@ def untrue_end(request: Collect, unit: str) -> Optional[str]:
                 "the unit. Check the processes of that user"
                 % (request.reason, UNIT_ENDS, unit, state, request.user)
             )
-        time.sleep(0.1)
+        time.sleep(0.03)
     if request.reason == "done" and state == "failed" and shown.get("Result") != "timeout":
         return (
             "the node answered that its part of the job was done, but the agent has failed "

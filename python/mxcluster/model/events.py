@@ -377,3 +377,8 @@ class Latest(Record):
     metrics: Optional[Sequence[Metric]] = field(_metrics, default=None)
     """The latest event of each metric with a name, for TensorBoard."""
     usage: Optional[Usage] = field(_valid(Usage), default=None)
+
+    @property
+    def trains(self) -> bool:
+        """True if an event shows progress of the training."""
+        return any((self.batch, self.epoch, self.pushes, self.metrics))

@@ -62,8 +62,8 @@ def matching(pattern: str, what: str, most: int = LONGEST) -> Shape[str]:
 
     `what`: see `passing`. `most`: the maximum number of characters.
     """
-    exact = re.compile(pattern)
-    return passing(str, lambda value: len(value) <= most and exact.fullmatch(value), what)
+    # `re` compiles the pattern at the first use and keeps it. A program uses few of the patterns.
+    return passing(str, lambda value: len(value) <= most and re.fullmatch(pattern, value), what)
 
 
 def words(value: object) -> str:

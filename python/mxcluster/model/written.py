@@ -160,8 +160,8 @@ def one_of(*names: str) -> Written[str]:
 
 def matching(pattern: str, what: str) -> Written[str]:
     """Return a shape for a text that `pattern` (regex) matches as a whole."""
-    exact = re.compile(pattern)
-    return Written(to_text, exact.fullmatch, what, "str")
+    # `re` compiles the pattern at the first use and keeps it.
+    return Written(to_text, lambda text: re.fullmatch(pattern, text), what, "str")
 
 
 def free(what: str) -> Written[str]:

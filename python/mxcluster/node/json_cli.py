@@ -4,6 +4,7 @@ The exit status is 0. On an error the object is {"error": text}, and the exit st
 """
 
 import contextlib
+import gc
 import json
 import sys
 import traceback
@@ -52,6 +53,16 @@ def error_in(lines: Sequence[str]) -> Optional[str]:
         with contextlib.suppress(*DAMAGED):
             return str(json.loads(line)["error"])
     return None
+
+
+def leave(code: int) -> None:
+    """End this process with the exit status `code`, and without a last garbage collection.
+
+    The collection would take a tenth of the time of a short command.
+    """
+    if hasattr(gc, "freeze"):  # since Python 3.7
+        gc.freeze()
+    sys.exit(code)
 
 
 def give(run: Callable[[], object]) -> int:

@@ -44,7 +44,7 @@ from mxcluster.node import addresses
 from mxcluster.node.bandwidth import Transfers
 from mxcluster.rendezvous_problems import clocks, complaints
 
-PAUSE = 0.1  # seconds before a new call: another agent may start later
+PAUSE = 0.03  # seconds before a new call: another agent may start later
 PATIENCE = 5.0  # seconds for one connection
 CALLERS = 16  # number of threads that connect
 CALL, TRANSFER = "call", "transfer"  # what a caller proves, see Query.transfer

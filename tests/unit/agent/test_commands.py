@@ -5,12 +5,14 @@ import os
 import signal
 import subprocess
 import tarfile
+import threading
 import time
 import types
 
 import pytest
 
 from mxcluster.agent import collecting, commands
+from mxcluster.agent.kept_files import mark
 from mxcluster.errors import MxclusterError
 from mxcluster.model import failures
 from mxcluster.model.status import Part, Process, Status
@@ -177,16 +179,28 @@ def test_an_agent_that_is_stopped_for_a_moment_goes_on(job, monkeypatch):
     status, pauses = job.start("sleep 300"), []
     hold_agent(job, status)
 
-    def sleep(seconds):
+    def until(_change, seconds, _pause):
         pauses.append(seconds)
         if len(pauses) == 2:
             assert processes.send(job.agent(status), signal.SIGCONT)
             job.until(lambda: not processes.is_held(job.agent(status)))
 
-    clock = types.SimpleNamespace(time=time.time, monotonic=lambda: sum(pauses), sleep=sleep)
+    clock = types.SimpleNamespace(time=time.time, monotonic=lambda: sum(pauses))
     monkeypatch.setattr(commands, "time", clock)
+    monkeypatch.setattr(commands, "until", until)
     assert job.ask("wait", seconds=1)["status"]["state"] == "running"
     assert sum(pauses) >= 1.0
+
+
+def test_the_pause_of_a_wait_ends_with_a_change_of_the_status(tmp_path):
+    path = tmp_path / "status.json"
+    path.write_text("running")
+    writer = threading.Timer(0.05, path.write_text, ["ended"])
+    seen = mark(str(path))
+    writer.start()
+    commands._until_changed(str(path), seen, 3600)
+    writer.join()
+    assert path.read_text() == "ended"
 
 
 def test_a_foreign_process_with_a_reused_pid_is_left_alone(job):

@@ -61,6 +61,7 @@ class Log:
         self.path = os.path.join(folder, "ansible-%s.log" % playbook)
         self._states, self.placed = states, False
         self._playbook = playbook.rpartition(".")[0]
+        self.state_dir = ""  # the state folder of the inventory, "" if not known
         self._run_dir = ""  # an absolute path, "" if not known
         self._handler = logging.StreamHandler(_opened(self.path))
         self._closed = False
@@ -77,7 +78,8 @@ class Log:
         Args: `action` the name of the plugin.
         """
         if action == PREFLIGHT and result.get("state_dir"):
-            self._keep(result["state_dir"])
+            self.state_dir = result["state_dir"]
+            self._keep(self.state_dir)
         elif action in PLANNERS and result.get("run_dir"):
             self._run_dir = result["run_dir"]
 

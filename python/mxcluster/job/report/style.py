@@ -45,6 +45,22 @@ def picture(panels: int, cache_dir: Optional[str]) -> Iterator[Tuple["Figure", S
         cache_dir: the folder of matplotlib's font list, None for a temporary folder. This folder
             keeps matplotlib's files out of the home folder.
     """
+    with _matplotlib(cache_dir), _figure(panels) as drawing:
+        yield drawing
+
+
+def load(cache_dir: str) -> None:
+    """Import matplotlib now, so that a later `picture` of this process or a fork begins at once.
+
+    Args: `cache_dir` as in `picture`.
+    """
+    with _matplotlib(cache_dir):
+        import matplotlib.figure  # noqa: F401
+
+
+@contextlib.contextmanager
+def _matplotlib(cache_dir: Optional[str]) -> Iterator[None]:
+    """Let the first import of matplotlib in the with block find its folder, without warnings."""
     with contextlib.ExitStack() as stack:
         logging.getLogger("matplotlib").setLevel(logging.ERROR)
         stack.enter_context(warnings.catch_warnings())
@@ -56,7 +72,7 @@ def picture(panels: int, cache_dir: Optional[str]) -> Iterator[Tuple["Figure", S
         before = os.environ.get("MPLCONFIGDIR")
         os.environ["MPLCONFIGDIR"] = cache_dir
         try:
-            yield stack.enter_context(_figure(panels))  # the first import reads MPLCONFIGDIR
+            yield
         finally:
             if before is None:
                 del os.environ["MPLCONFIGDIR"]
