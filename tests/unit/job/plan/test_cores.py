@@ -43,6 +43,7 @@ def test_each_worker_stays_in_a_numa_node_and_has_whole_cores():
     for one in plan.of_role("worker"):
         assert one.env["MXCLUSTER_CPUS"] == ",".join(map(str, one.cpus))
         assert one.env["OMP_NUM_THREADS"] == "4", "one thread for each core"
+        assert one.env["OMP_WAIT_POLICY"] == "PASSIVE", "another program may need a core"
     assert plan.of_role("scheduler")[0].cpus == []
     lines = [
         line.split() for line in table(plan).splitlines() if line.startswith(("role", "worker"))
