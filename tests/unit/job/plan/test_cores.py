@@ -76,6 +76,8 @@ def test_the_host_variable_restricts_and_the_knob_replaces_it():
     assert parts(planned(ONE, wanted="", of_host="auto"))["worker-0"] == [0, 1, 2, 3, 4, 5]
     assert parts(planned(ONE, wanted="", of_host="2-3,5"))["worker-0"] == [2, 3, 5]
     assert parts(planned(CORES, wanted="0-2,8"))["worker-0"] == [0, 8, 1, 2]
+    assert parts(planned(ONE, wanted="auto", of_host="2-3"))["worker-0"] == [2, 3], "as for gpus"
+    assert parts(planned(ONE, wanted="4", of_host="2-3"))["worker-0"] == [4]
     assert parts(planned(ONE, wanted="", of_host="")) == {}
     without = plan_of(LOCAL)
     assert not any(one.cpus or "OMP_NUM_THREADS" in one.env for one in without.processes)
