@@ -11,3 +11,6 @@ BOUND = "MXNET_KVSTORE_BIGARRAY_BOUND"
 CPUS = "MXCLUSTER_CPUS"
 # The number of threads of OpenMP, and of OpenBLAS and MKL in numpy and MXNet.
 THREADS = "OMP_NUM_THREADS"
+# Without this policy, a thread that waits for the others of its process spins. If another program
+# then runs on one of the cores, all of them spin until that program gives the core back.
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE"}

@@ -369,8 +369,8 @@ class Machines(Record):
     cpus: Union[str, List[int]] = knob(cpus, [], playbooks=_MEASURED + (VERIFY,))
     """The CPUs that the servers and workers of a host share out: `auto` for all CPUs that the host
     gives to the job, or numbers such as `0-7`. Each process runs on CPUs of its own, with a thread
-    of OpenMP for each core. Without this knob the host variable `cpus` decides, and without both
-    the processes run on all CPUs. From 0 to {most_cpu}."""
+    of OpenMP for each core. With `auto` or without this knob, the host variable `cpus` decides if
+    it has a value. Without both the processes run on all CPUs. From 0 to {most_cpu}."""
     grouping: str = knob(one_of("given", "auto"), "given")
     """The source of the groups if `worker_group` and `groups_file` are not set. Both values take
     the groups of a fitting profile that `profile.yml` has measured. Without a fitting profile,

@@ -17,7 +17,7 @@ from mxcluster.model.check_answer import Link
 SECONDS = 0.25  # of sending in each direction
 PATIENCE = 5.0  # seconds for a piece
 START, ROUND = 30.0, 5.0  # seconds for all transfers of a node: START, and ROUND for each of them
-PIECE = 1 << 18  # bytes
+PIECE, LEAST = 1 << 18, 16  # bytes of a piece, and the least number of pieces
 READY = b"!"  # from the partner that was called, when its round begins
 
 
@@ -81,10 +81,14 @@ class Transfers:
 
 
 def send(connection: socket.socket) -> None:
-    """Send bytes that no link can compress for SECONDS, then end the sending direction."""
-    piece, deadline = os.urandom(PIECE), time.monotonic() + SECONDS
-    while time.monotonic() < deadline:
+    """Send bytes that no link can compress for SECONDS, then end the sending direction.
+
+    A busy node may get no core for SECONDS. So the function sends at least LEAST pieces.
+    """
+    piece, count, deadline = os.urandom(PIECE), 0, time.monotonic() + SECONDS
+    while count < LEAST or time.monotonic() < deadline:
         connection.sendall(piece)
+        count += 1
     connection.shutdown(socket.SHUT_WR)
 
 

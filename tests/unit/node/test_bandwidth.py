@@ -27,7 +27,7 @@ def measured(*hosts):
 
 
 def test_each_node_measures_what_its_partners_send(monkeypatch):
-    monkeypatch.setattr(bandwidth, "SECONDS", 0.02)
+    monkeypatch.setattr(bandwidth, "SECONDS", 0.0)  # as on a busy node
     found = measured("a", "b", "c")
     for host, links in found.items():
         assert [one.host for one in links] == [one for one in PARTNERS[host] if one], links
@@ -35,7 +35,7 @@ def test_each_node_measures_what_its_partners_send(monkeypatch):
 
 
 def test_a_slow_sender_is_slow_in_the_figure_of_its_partner(monkeypatch):
-    """Each piece of the slow node takes 20 ms longer, so that 13 MB/s are the most."""
+    """Each piece of the slow node takes 20 ms longer, so that it sends about 13 MB/s."""
     monkeypatch.setattr(bandwidth, "SECONDS", 0.2)
     fast = bandwidth.send
 
@@ -55,8 +55,9 @@ def test_a_slow_sender_is_slow_in_the_figure_of_its_partner(monkeypatch):
 
     monkeypatch.setattr(bandwidth, "send", send)
     found = measured("a", "b", "c")
-    assert all(one.received < 14 for host in "bc" for one in found[host] if one.host == "a"), found
-    assert all(one.received > 20 for one in found["b"] if one.host == "c"), found
+    of_a = [one.received for host in "bc" for one in found[host] if one.host == "a"]
+    others = [one.received for host in "bc" for one in found[host] if one.host != "a"]
+    assert len(of_a) == len(others) == 2 and max(of_a) < 0.5 * min(others), found
 
 
 def test_a_partner_that_never_comes_is_an_error(monkeypatch):

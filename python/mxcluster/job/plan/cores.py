@@ -3,7 +3,7 @@
 from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple, Union
 
 from mxcluster import batch_systems
-from mxcluster.environment import CPUS, THREADS
+from mxcluster.environment import CPUS, THREADS, WAITING
 from mxcluster.errors import BadInput, for_each
 from mxcluster.job.plan.parts import parts
 from mxcluster.launchers import LAUNCHERS
@@ -102,7 +102,7 @@ def _divided(
         weights = [WORKER_WEIGHT if one.role == WORKER else SERVER_WEIGHT for one in members]
         for process, part in zip(members, parts(of_members, weights)):
             cpus = [cpu for core in part for cpu in core.cpus]
-            variables = {CPUS: ",".join(map(str, cpus)), THREADS: str(len(part))}
+            variables = {CPUS: ",".join(map(str, cpus)), THREADS: str(len(part)), **WAITING}
             found[process.name] = Own(cpus, variables)
     return found
 

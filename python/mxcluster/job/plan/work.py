@@ -1,6 +1,6 @@
 """Give each worker its GPUs, their speeds, its first batch size and its share of the data."""
 
-from typing import List, Mapping, NamedTuple, Optional
+from typing import Dict, List, Mapping, NamedTuple, Optional
 
 from mxcluster import schemes
 from mxcluster.cluster import profile
@@ -59,5 +59,10 @@ def work_of(
         sizes=bool(balance) and not earlier,
         loads=loads != gpus.work_loads(workers, numbers, variables, records),
     )
-    cpus = {host: options.cpus or own.cpus for host, own in variables.items()}
+    knob = options.cpus
+    cpus: Dict[str, Wanted] = {
+        # As for `gpus`, the host variable decides unless the knob has numbers.
+        host: knob if knob and knob != "auto" else own.cpus or knob
+        for host, own in variables.items()
+    }
     return Work(numbers, cpus, loads, parts, together, balance, sources)

@@ -43,6 +43,7 @@ def test_each_worker_stays_in_a_numa_node_and_has_whole_cores():
     for one in plan.of_role("worker"):
         assert one.env["MXCLUSTER_CPUS"] == ",".join(map(str, one.cpus))
         assert one.env["OMP_NUM_THREADS"] == "4", "one thread for each core"
+        assert one.env["OMP_WAIT_POLICY"] == "PASSIVE", "another program may need a core"
     assert plan.of_role("scheduler")[0].cpus == []
     lines = [
         line.split() for line in table(plan).splitlines() if line.startswith(("role", "worker"))
@@ -75,6 +76,8 @@ def test_the_host_variable_restricts_and_the_knob_replaces_it():
     assert parts(planned(ONE, wanted="", of_host="auto"))["worker-0"] == [0, 1, 2, 3, 4, 5]
     assert parts(planned(ONE, wanted="", of_host="2-3,5"))["worker-0"] == [2, 3, 5]
     assert parts(planned(CORES, wanted="0-2,8"))["worker-0"] == [0, 8, 1, 2]
+    assert parts(planned(ONE, wanted="auto", of_host="2-3"))["worker-0"] == [2, 3], "as for gpus"
+    assert parts(planned(ONE, wanted="4", of_host="2-3"))["worker-0"] == [4]
     assert parts(planned(ONE, wanted="", of_host="")) == {}
     without = plan_of(LOCAL)
     assert not any(one.cpus or "OMP_NUM_THREADS" in one.env for one in without.processes)
