@@ -27,6 +27,12 @@ SSHD = (
     "/usr/sbin/sshd -D; false",  # bash stays, and reaps all processes
 )
 
+# Waits until sshd answers. The first start of sshd makes the host keys.
+ANSWERS = (
+    "until [ -s /etc/ssh/ssh_host_ed25519_key.pub ] && (: </dev/tcp/127.0.0.1/22); do sleep 0.1; "
+    "done 2>/dev/null"
+)
+
 
 def say(*argv, stdin=None):
     """Run the program with the command line `argv` and return its output.
@@ -102,8 +108,8 @@ def _make(folder, count, image, systemd):
             *("--network %s --ip %s" % (NETWORK, address(number))).split(),
             *(image if word == "IMAGE" else word for word in (SYSTEMD if systemd else SSHD)),
         )
-    time.sleep(5)
     for number in range(1, count + 1):
+        say(*enter(number), *"timeout 120 bash -c".split(), ANSWERS)
         public = (folder / "key.pub").read_bytes()
         say(
             *"docker exec --interactive --user".split(),

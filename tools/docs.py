@@ -13,6 +13,7 @@ With `--check` the script only compares the files with their wanted contents.
 """
 
 import ast
+import functools
 import inspect
 import json
 import pathlib
@@ -186,6 +187,7 @@ def is_plain_yaml(text):
         return False
 
 
+@functools.lru_cache(None)
 def texts_below_fields(cls):
     """Return {field: its description} of a class and its bases, from the strings below the fields.
 
@@ -221,6 +223,7 @@ def table_defaults(role):
     return text
 
 
+@functools.lru_cache(None)
 def table_specs(role):
     """Return the text of meta/argument_specs.yml for `role`, "train_job" or "sweep"."""
     text = SPECS_HEAD[role] % (NOTE % TABLE_OF[role])
@@ -264,6 +267,7 @@ def options_of(role):
     return (entries.get("main") or entries["defaults"]).get("options", {})
 
 
+@functools.lru_cache(None)
 def specs(role):
     """Return {entry point: its specs} from the argument specs of a role."""
     path = PROJECT / "roles" / role / "meta" / "argument_specs.yml"

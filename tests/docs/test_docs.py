@@ -1,5 +1,6 @@
 """The documentation matches the roles, the package and the tools."""
 
+import functools
 import importlib.util
 import json
 import pathlib
@@ -22,6 +23,7 @@ INTERNAL = (
 ROLES = sorted(path.name for path in (PROJECT / "roles").iterdir() if path.is_dir())
 
 
+@functools.lru_cache(None)
 def defaults_of(role):
     path = PROJECT / "roles" / role / "defaults" / "main.yml"
     return (yaml.safe_load(path.read_text()) if path.exists() else None) or {}

@@ -180,7 +180,8 @@ def test_a_healthy_job_shows_plan_live_line_and_verdict(project):
     for part in ("TASK [Plan the job]", "changed: [", "...ignoring", "PLAY RECAP", "OK        job"):
         assert part in text, text
     assert "swordfish" not in text, "no_log"
-    assert not list((project / "state").iterdir()), "the log has moved to the job"
+    # The log has moved to the job. The callback has imported matplotlib, which keeps fonts there.
+    assert [path.name for path in (project / "state").iterdir()] == ["matplotlib"]
 
 
 @pytest.mark.parametrize(
