@@ -14,16 +14,14 @@ from tests.playbooks.conftest import Project
 pytestmark = pytest.mark.soak  # about three minutes
 
 
-@pytest.fixture
-def project(tmp_path):
-    """Yield a copy of the project that belongs to the user of the image."""
-    made = Project(tmp_path)
-    for path in [tmp_path, *tmp_path.rglob("*")]:
-        shutil.chown(str(path), 1000)
-    return made.path
+def give(folder, uid):
+    """Give a folder with all its files to the user of the image."""
+    for path in [folder, *folder.rglob("*")]:
+        shutil.chown(str(path), uid)
 
 
-def test_the_image_of_the_definition_trains(project):
+def test_the_image_of_the_definition_trains(tmp_path):
+    project = Project(tmp_path).path
     base = subprocess.check_output([str(PROJECT / "tools" / "node-image.sh"), "bare-bookworm"])
     image = "mxcluster-execution:%s" % uuid.uuid4().hex[:8]
     wanted = ["requirements/core-2.16.txt", "requirements/execution.txt"]
@@ -42,6 +40,7 @@ def test_the_image_of_the_definition_trains(project):
             cwd=str(project),
         )
         assert built.returncode == 0, built.stdout.decode()
+        give(project, 1000)
         options = ["--rm", "--volume", "%s:/runner/project" % project]
         playbooks = "ansible-playbook provision.yml && ansible-playbook train.yml -e kv=dist_gsync"
         ran = run(
