@@ -10,7 +10,7 @@ import types
 import pytest
 
 from mxcluster import events
-from mxcluster.agent import commands, observation, supervisor
+from mxcluster.agent import commands, observation, supervisor, waiting
 from mxcluster.agent.folder import JobFolder
 from mxcluster.agent.stuck_processes import Sight
 from mxcluster.model import failures
@@ -161,6 +161,7 @@ def test_a_wait_renews_the_lease_for_half_of_its_time(job, monkeypatch):
         sleep=lambda seconds: ticks.append(ticks.pop() + seconds),
     )
     monkeypatch.setattr(commands, "time", clock)
+    monkeypatch.setattr(waiting, "time", clock)
     for _ in range(3):
         job.folder.renew_lease(1.0)
         begun = ticks[0]
