@@ -9,9 +9,7 @@ import contextlib
 import os
 import re
 import shutil
-import struct
 import tempfile
-import zipfile
 from typing import Iterator
 
 from mxcluster.cluster import pairs, version_table, wheel_library, wheels
@@ -55,7 +53,7 @@ def read(path: str, scratch: str) -> OwnWheel:
             "the controller cannot read %s (%s): correct the path or the rights of the file"
             % (about, error.strerror or error)
         ) from error
-    except (ValueError, struct.error, zipfile.BadZipFile) as error:
+    except wheel_library.DAMAGED as error:
         raise BadInput(
             "%s is no complete wheel of MXNet (%s): build or copy the file again" % (about, error)
         ) from error
