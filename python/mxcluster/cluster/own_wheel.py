@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import tempfile
-from typing import Iterator
+from typing import Callable, Iterator
 
 from mxcluster.cluster import pairs, version_table, wheel_library, wheels
 from mxcluster.cluster.version_table import GpuWheel, MxnetRow, mxnet_row
@@ -76,13 +76,14 @@ def spoken(own: OwnWheel) -> str:
     return "%s (sha256 %s)" % (own.file, own.sha256)
 
 
-def keep(path: str, own: OwnWheel, store: str) -> None:
+def keep(path: str, own: OwnWheel, store: str, digest_of: Callable[[str], str] = sha256) -> None:
     """Copy the wheel `path` into the store, unless the store has it. The caller holds the lock.
 
-    Raises BadInput if the file has changed since `read`.
+    Raises BadInput if the file has changed since `read`. Args: `digest_of(path)` the sha256 of a
+    file of the store.
     """
     kept = os.path.join(store, own.file)
-    if os.path.isfile(kept) and sha256(kept) == own.sha256:
+    if os.path.isfile(kept) and digest_of(kept) == own.sha256:
         return
     with tempfile.TemporaryDirectory(prefix=wheels.DRAFT, dir=store) as draft:
         copied = os.path.join(draft, own.file)
