@@ -186,3 +186,25 @@ def test_a_home_goes_if_the_account_of_the_role_owns_it(comment, uid, also, remo
     assert ("/srv/all" in paths) is removed
     result = decided("training_user", "__training_user_result", **given)
     assert list(result["kept"]) == ([kept] if kept else [])
+
+
+def test_an_account_that_userdel_refuses_to_remove_stays_with_its_home():
+    """A person is logged in. The rest goes, and a second run removes the account."""
+    given = {
+        "mxcluster_user": "mx",
+        "mxcluster_home": "/opt/mxcluster",
+        "reset_planned": {"also": ["homes"]},
+        "ansible_facts": {
+            "getent_passwd": {"mx": ["x", "1001", "1001", "trains for mxcluster", "/home/mx", ""]}
+        },
+        "__training_user_home": {"stat": {"exists": True, "uid": 1001}},
+        "__training_user_removed": {"rc": 8, "msg": "userdel: user mx is used by process 7\n"},
+    }
+    paths = [one["path"] for one in decided("training_user", "__training_user_paths", **given)]
+    assert paths == ["/opt/mxcluster"]
+    result = decided("training_user", "__training_user_result", **given)
+    assert result["removed"] == [] and list(result["kept"]) == ["the account mx"]
+    assert result["kept"]["the account mx"].startswith("userdel: user mx is used by process 7. ")
+    tasks = yaml.safe_load((ROLES / "training_user" / "tasks" / "absent.yml").read_text())
+    (removal,) = [one for one in tasks[0]["block"] if "ansible.builtin.user" in one]
+    assert removal["failed_when"] is False and removal["register"] == "__training_user_removed"
