@@ -168,12 +168,19 @@ def read_own(given: Own, store: str, check: bool) -> Read:
         found = read_intact(note, OwnWheel.decode) if note else None
         if found is None:
             # Up to 3 GB: the user's home, with the folder of the note, may be too small.
-            found = own_wheel.read(path, store if os.path.isdir(store) else os.path.dirname(path))
+            found = own_wheel.read(path, _existing(store))
             replace(note or _note_of(path, "wheel"), json.dumps(found.encode()), 0o600)
     if not check:
         with wheels.locked(store):
-            own_wheel.keep(path, found, store)
+            own_wheel.keep(path, found, store, sha256_once)
     return Read(wheel=found)
+
+
+def _existing(folder: str) -> str:
+    """Return the absolute path `folder`, or the nearest existing folder above it in check mode."""
+    while not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    return folder
 
 
 def fetch_wheels(given: Wheels, store: str, check: bool) -> Packed:

@@ -416,12 +416,12 @@ def saves(results: OfHosts) -> Dict[str, job_messages.Save]:
     found: Dict[str, job_messages.Save] = {}
     for answer in results.values():
         for part in (answer or {}).get("results", []):
-            if "status" in part and "status" in part["item"]:
-                after, job = Progress.decode(part), part["item"]["item"]
+            if "status" in part.get("item", {}):
+                before, job = Progress.decode(part["item"]), part["item"]["item"]
+                # Without an answer at the end, no new checkpoint is known.
+                after = Progress.decode(part) if "status" in part else before
                 save = job_messages.Save(
-                    before=Progress.decode(part["item"]).newest,
-                    after=after.newest,
-                    has_ended=after.status.has_ended,
+                    before=before.newest, after=after.newest, has_ended=after.status.has_ended
                 )
                 if job not in found or not save.has_saved:
                     found[job] = save

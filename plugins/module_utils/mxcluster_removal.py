@@ -10,9 +10,12 @@ from __future__ import absolute_import, division, print_function
 __metaclass__ = type
 
 import errno
+import io
 import os
 import pwd
+import re
 import stat
+import struct
 from fnmatch import fnmatchcase as fnmatch
 
 from ansible.module_utils.mxcluster_atomic_files import NOT_THERE
@@ -23,6 +26,8 @@ LIMIT = 3600.0  # seconds for the removal of one user's files
 # File systems of a server. Other nodes may use the same folder.
 NETWORK = frozenset("9p afs beegfs ceph cifs gfs2 gpfs lustre nfs nfs4 ocfs2 orangefs smb3".split())
 NETWORK_FUSE = ("fuse.ceph", "fuse.glusterfs", "fuse.juicefs", "fuse.sshfs", "fuse.s3fs")
+# /proc/mounts writes a blank, a tab, a line break and a backslash of a name as octal numbers.
+OCTAL = re.compile(b"\\\\([0-3][0-7][0-7])")
 
 
 class Kept(Exception):
@@ -162,6 +167,13 @@ def network_of(path, mounts="/proc/mounts"):
 
 def mounted(mounts):
     """Return [(mount point, type of the file system)] of the file `mounts`."""
-    with open(mounts) as source:
-        fields = [line.split(" ") for line in source]
-    return [(one[1].replace("\\040", " "), one[2]) for one in fields]
+    with io.open(mounts, "rb") as source:
+        fields = [line.split(b" ") for line in source]
+    # A name may have any bytes. Python 2.7 has bytes for all paths.
+    text = getattr(os, "fsdecode", bytes)
+    return [(text(OCTAL.sub(unescaped, one[1])), text(one[2])) for one in fields]
+
+
+def unescaped(match):
+    """Return the byte of an escape sequence of /proc/mounts, such as that of a blank."""
+    return struct.pack("B", int(match.group(1), 8))

@@ -38,14 +38,18 @@ def collect(request: protocol.Collect, target: Optional[int] = None) -> Collecte
     *.log, checkpoints/ and the files that scripts wrote. Names are relative to the folder and in
     alphabetical order.
     """
+    from mxcluster.agent import saved_files  # not at the top: each poll would import it
+
     folder = JobFolder(request.job_dir)
+    plan = folder.known_plan()
+    most = (plan.options.collect_mb if plan else script_files.DEFAULT_MB) << 20
     output: Union[str, int] = request.output if target is None else target
     names, scripts, behind = [], set(), []  # type: List[str], Set[str], List[str]
     for part in [folder] + folder.parts():
         found = script_files.find(part, output)
         inside = [part.file(name) for name in found.names]
         scripts.update(os.path.relpath(path, folder.path) for path in inside)
-        behind += found.behind
+        behind += found.behind + saved_files.unkept(part.path, most)
         names += [os.path.relpath(part.file(name), folder.path) for name in _to_pack(part)]
     names = sorted([*names, *scripts])
     there, packed, problem = left(folder), 0, None

@@ -16,6 +16,7 @@ their last files become a checkpoint at once. After another end they do not, bec
 was killed may have left half a file. QUIET is longer than the end of all processes takes.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -23,7 +24,7 @@ import select
 import shutil
 import sys
 import time
-from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Set
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set
 
 from mxcluster import checkpoints, events
 from mxcluster.agent.kept_files import Mark, mark
@@ -40,6 +41,7 @@ DONE = "done"  # the reason of the end of workers that have done their work
 PIECE = 1 << 20  # bytes
 ENTRY = 200  # bytes of a file in a manifest, without its path
 MOST_NOTES = 5  # of a node
+NAMED = 5  # most files of a worker that a message names
 
 Marks = Dict[str, Mark]  # {path in the folder of a worker: mark of the file}
 
@@ -216,6 +218,76 @@ def _files_in(folder: str, digests: bool) -> Dict[str, FileDigest]:
         if name.endswith(".json") and FILE.fullmatch(name):
             found.update(checkpoints.read(folder, name[: -len(".json")], digests).manifest.files)
     return found
+
+
+def unkept(job_dir: str, most: int) -> List[str]:
+    """Return a line for each worker with saved files that no checkpoint of the job has.
+
+    The node has the only copy of these files, such as after a failure of the job.
+
+    Args: `job_dir` the job folder; `most` bytes of a checkpoint.
+    """
+    lines: List[str] = []
+    top = os.path.join(job_dir, checkpoints.SAVED)
+    if os.path.islink(top) or not os.path.isdir(top):
+        return lines
+    known = _digests_in(job_dir)
+    for worker in sorted(os.listdir(top)):
+        own = os.path.join(top, worker)
+        if worker.startswith(".") or os.path.islink(own):
+            continue
+        alone = [
+            path
+            for path, seen in sorted(marks(own).items())
+            if not seen or not _is_known(os.path.join(own, path), seen[1], known.get(path), most)
+        ]
+        if alone:
+            lines.append(
+                "%s: %d saved file%s stay%s in %s, because no checkpoint has the content: copy by "
+                "hand what you need: %s%s"
+                % (
+                    worker,
+                    len(alone),
+                    "s" * (len(alone) > 1),
+                    "s" * (len(alone) == 1),
+                    own,
+                    ", ".join(alone[:NAMED]),
+                    ", ..." if len(alone) > NAMED else "",
+                )
+            )
+    return lines
+
+
+def _digests_in(job_dir: str) -> Dict[str, List[FileDigest]]:
+    """Return {path in the folder of a worker: digests in the job's checkpoints}.
+
+    The checkpoint from which the job resumes counts, too.
+    """
+    found: Dict[str, List[FileDigest]] = {}
+    for folder in (checkpoints.FOLDER, checkpoints.RESUMED):
+        parent = os.path.join(job_dir, folder)
+        for name in sorted(os.listdir(parent)) if os.path.isdir(parent) else ():
+            with contextlib.suppress(BadInput, OSError):  # an incomplete checkpoint keeps nothing
+                if name.endswith(".json") and FILE.fullmatch(name):
+                    files = checkpoints.read(parent, name[: -len(".json")], False).manifest.files
+                    for path, digest in files.items():
+                        found.setdefault(_inner(path), []).append(digest)
+    return found
+
+
+def _is_known(path: str, size: int, digests: Optional[Sequence[FileDigest]], most: int) -> bool:
+    """Return True if one of the `digests` is that of the file `path` with `size` bytes."""
+    same = [one for one in digests or () if one.bytes == size <= most]
+    if not same:
+        return False
+    found = hashlib.sha256()
+    try:
+        with open(open_regular(path), "rb") as source:
+            for piece in iter(lambda: source.read(PIECE), b""):
+                found.update(piece)
+    except (BadInput, OSError):
+        return False
+    return any(one.sha256 == found.hexdigest() for one in same)
 
 
 def _inner(path: str) -> str:

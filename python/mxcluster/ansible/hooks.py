@@ -6,6 +6,7 @@ from typing import List, Optional
 
 from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
+from ansible.parsing.vault import is_encrypted_file
 
 from mxcluster.ansible import attempts
 from mxcluster.errors import refuse, shown
@@ -53,6 +54,9 @@ def problem_of(path: str) -> Optional[str]:
     if not os.path.isfile(path):
         return "%s is no file on this controller: correct the path" % path
     try:
+        with open(path, "rb") as stream:
+            if is_encrypted_file(stream):
+                return None  # Ansible has the password of the vault only when it runs the tasks
         tasks = DataLoader().load_from_file(path)
     except (AnsibleError, OSError) as error:
         return "%s cannot be read (%s): correct this file" % (path, " ".join(str(error).split()))

@@ -9,10 +9,8 @@ import contextlib
 import os
 import re
 import shutil
-import struct
 import tempfile
-import zipfile
-from typing import Iterator
+from typing import Callable, Iterator
 
 from mxcluster.cluster import pairs, version_table, wheel_library, wheels
 from mxcluster.cluster.version_table import GpuWheel, MxnetRow, mxnet_row
@@ -55,7 +53,7 @@ def read(path: str, scratch: str) -> OwnWheel:
             "the controller cannot read %s (%s): correct the path or the rights of the file"
             % (about, error.strerror or error)
         ) from error
-    except (ValueError, struct.error, zipfile.BadZipFile) as error:
+    except wheel_library.DAMAGED as error:
         raise BadInput(
             "%s is no complete wheel of MXNet (%s): build or copy the file again" % (about, error)
         ) from error
@@ -78,13 +76,14 @@ def spoken(own: OwnWheel) -> str:
     return "%s (sha256 %s)" % (own.file, own.sha256)
 
 
-def keep(path: str, own: OwnWheel, store: str) -> None:
+def keep(path: str, own: OwnWheel, store: str, digest_of: Callable[[str], str] = sha256) -> None:
     """Copy the wheel `path` into the store, unless the store has it. The caller holds the lock.
 
-    Raises BadInput if the file has changed since `read`.
+    Raises BadInput if the file has changed since `read`. Args: `digest_of(path)` the sha256 of a
+    file of the store.
     """
     kept = os.path.join(store, own.file)
-    if os.path.isfile(kept) and sha256(kept) == own.sha256:
+    if os.path.isfile(kept) and digest_of(kept) == own.sha256:
         return
     with tempfile.TemporaryDirectory(prefix=wheels.DRAFT, dir=store) as draft:
         copied = os.path.join(draft, own.file)

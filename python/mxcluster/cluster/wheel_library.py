@@ -10,6 +10,7 @@ import shutil
 import struct
 import tempfile
 import zipfile
+import zlib
 from collections import Counter
 from typing import Dict, List, NamedTuple, Set, Tuple, Union
 
@@ -27,6 +28,18 @@ FATBIN, SASS = 0xBA55ED50, 2
 # MXNet's own kernels come in hundreds of fat binaries, one a source file. The kernels of a cuDNN or
 # NCCL inside are few, and have code for a few GPUs that MXNet's lack.
 LEAST = 0.25
+# Errors of `measure` for a file that is no complete wheel. zipfile raises RuntimeError for a
+# password or an unknown compression.
+DAMAGED = (
+    ValueError,
+    IndexError,
+    EOFError,
+    OverflowError,
+    RuntimeError,
+    struct.error,
+    zipfile.BadZipFile,
+    zlib.error,
+)
 # ps-lite reads this variable. A build without the distributed kv-store contains no ps-lite.
 OF_KVSTORE = b"DMLC_PS_ROOT_URI"
 
@@ -52,8 +65,7 @@ def measure(path: str, folder: str = "") -> Measured:
     """Return the facts about the wheel `path`.
 
     The function unpacks the libraries into temporary files of `folder`, by default the wheel's own.
-    Raises ValueError, struct.error or zipfile.BadZipFile if the wheel is damaged, and ValueError if
-    it lacks libmxnet.so.
+    Raises an error of DAMAGED if the wheel is damaged or lacks libmxnet.so.
     """
     with zipfile.ZipFile(path) as packed, contextlib.ExitStack() as stack:
         beside = [
@@ -137,13 +149,21 @@ def fat_binaries(image: Image) -> Dict[int, int]:
             if magic != FATBIN:  # the linker fills gaps with zeros
                 here += 8
                 continue
+            _refuse_empty(header + size)
             entry, here = here + header, here + header + size
             inside: Set[int] = set()
             while entry + 32 <= here:
                 kind, _, header, size = struct.unpack_from("<HHIQ", image, entry)
                 if kind == SASS:
                     inside.add(struct.unpack_from("<I", image, entry + 28)[0])
+                _refuse_empty(header + size)
                 entry += header + size
             for one in inside:
                 found[one] += 1
     return found
+
+
+def _refuse_empty(size: int) -> None:
+    """Raise ValueError for an entry without bytes. The next entry would be the same for ever."""
+    if not size:
+        raise ValueError("the code for GPUs is damaged")

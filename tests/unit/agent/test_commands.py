@@ -258,6 +258,16 @@ def test_the_archive_gets_the_end_of_a_long_log(job, tmp_path, monkeypatch):
         assert archive.extractfile("worker-0.log").read().endswith(b"\0the end\n")
 
 
+def test_saved_files_without_a_checkpoint_are_named(job, tmp_path):
+    """Otherwise the controller counts the node as complete, and a later job removes the files."""
+    job.start("mkdir -p saved/worker-0; echo half >saved/worker-0/net.params")
+    job.end()
+    (told,) = job.ask("collect", output=str(tmp_path / "out.tar"))["behind"]
+    where = job.folder.file("saved/worker-0")
+    assert told.startswith("worker-0: 1 saved file stays in %s, because no checkpoint" % where)
+    assert told.endswith(": net.params")
+
+
 def test_a_sparse_checkpoint_stays_on_the_node(job, tmp_path, monkeypatch):
     """It needs no byte on the disk of the node, but was 100 MB in each archive."""
     monkeypatch.setattr(collecting, "LOG_MOST", 1 << 20)

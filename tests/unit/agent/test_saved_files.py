@@ -172,3 +172,22 @@ def test_a_damaged_checkpoint_is_refused_before_the_start(resumed, tmp_path):
     resumed.write_text("8")
     with pytest.raises(BadInput, match="differs from its digest or size"):
         saved_files.prepare(str(tmp_path), ["worker-0"])
+
+
+def test_saved_files_that_no_checkpoint_has_are_found(keep, tmp_path):
+    keeper = keep()
+    keeper.write("state/net.params", "first")
+    keeper.until(lambda: keeper.has("worker-0-0001"))
+    assert saved_files.unkept(str(tmp_path), 1 << 20) == []
+    keeper.write("state/net.params", "other")  # of equal size
+    keeper.write("more", "", worker="worker-1")
+    keeper.finish("failed")
+    first, second = saved_files.unkept(str(tmp_path), 1 << 20)
+    assert first.endswith("copy by hand what you need: state/net.params")
+    assert second.startswith("worker-1: 1 saved file stays in %s" % (tmp_path / "saved/worker-1"))
+
+
+def test_the_files_of_the_resumed_checkpoint_are_no_only_copies(resumed, tmp_path):
+    saved_files.prepare(str(tmp_path), ["worker-0", "worker-1"])
+    assert os.listdir(str(tmp_path / "saved" / "worker-1"))
+    assert saved_files.unkept(str(tmp_path), 1 << 20) == []

@@ -41,6 +41,14 @@ def test_relative_paths_begin_at_the_folder_of_the_user(site):
     assert hooks({}, str(site)) == Hooks()
 
 
+def test_a_file_in_a_vault_is_taken_unread(site):
+    """The check has no password. A value in a vault needs none for the check, either."""
+    secret = "!vault |\n      $ANSIBLE_VAULT;1.1;AES256\n      6162\n"
+    (site / "tasks.yml").write_text(TASKS.replace("'{{ so }}'\n", secret))
+    (site / "all.yml").write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
+    assert len(hooks({"tasks_before": "tasks.yml,all.yml"}, str(site)).before) == 2
+
+
 @pytest.mark.parametrize(
     "given, words",
     [

@@ -3,11 +3,12 @@
 import functools
 import hashlib
 import os
+import struct
 import zipfile
 
 import pytest
 
-from mxcluster.cluster import own_wheel, pairs, version_table, versions
+from mxcluster.cluster import own_wheel, pairs, version_table, versions, wheel_library
 from mxcluster.errors import BadInput
 from mxcluster.model.software import OwnWheel
 from tests import own_wheels
@@ -100,6 +101,43 @@ def test_a_damaged_wheel_is_refused(make, tmp_path):
         own_wheel.read(path, str(tmp_path))
     with pytest.raises(BadInput, match="cannot read mxnet_wheel=.*No such file"):
         own_wheel.read(str(tmp_path / "none" / PLAIN), str(tmp_path))
+
+
+FATBIN = struct.pack("<I", wheel_library.FATBIN)
+ELF = b"\x7fELF\x02\x01"
+
+
+@pytest.mark.parametrize(
+    "image",
+    [ELF + bytes(58), ELF + bytes(34) + b"\xff" * 24, b""],
+    ids=["no section", "far sections", "empty"],
+)
+def test_a_wheel_with_a_damaged_library_is_refused(tmp_path, image):
+    path = str(tmp_path / PLAIN)
+    with zipfile.ZipFile(path, "w") as packed:
+        packed.writestr("mxnet/libmxnet.so", image)
+    with pytest.raises(BadInput, match="no complete wheel of MXNet .*build or copy the file"):
+        own_wheel.read(path, str(tmp_path))
+
+
+def test_a_wheel_with_damaged_compression_is_refused(tmp_path):
+    path = tmp_path / PLAIN
+    with zipfile.ZipFile(str(path), "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("mxnet/libmxnet.so", ELF * 1000)
+    content = path.read_bytes()
+    path.write_bytes(content[:47] + b"\xff" * 8 + content[55:])
+    with pytest.raises(BadInput, match="no complete wheel of MXNet .*build or copy the file"):
+        own_wheel.read(str(path), str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "code", [FATBIN + bytes(12), FATBIN + struct.pack("<HHQ", 1, 16, 64) + bytes(64)]
+)
+def test_damaged_code_for_gpus_has_an_end(monkeypatch, code):
+    section = (".nv_fatbin", 1, 0, 0, len(code), 0)
+    monkeypatch.setattr(wheel_library, "sections", lambda image: [section])
+    with pytest.raises(ValueError, match="the code for GPUs is damaged"):
+        wheel_library.fat_binaries(code)
 
 
 def test_a_node_gets_the_wheel_in_place_of_the_tables():

@@ -5,10 +5,10 @@ import hashlib
 import pytest
 
 from mxcluster import file_io
-from mxcluster.cluster import archives, extra_packages
+from mxcluster.cluster import archives, extra_packages, own_wheel
 from mxcluster.model.software import Environment
 from plugins.action import mxcluster_downloads
-from tests import ansible_modules
+from tests import ansible_modules, own_wheels
 
 BUILD = {"python": ["3.11"], "pip": "pip==25.0.1", "wheels": ["mxnet==1.9.1"]}
 ENVIRONMENT = {"builds": [BUILD], "hashes": {}}
@@ -71,3 +71,33 @@ def test_packages_are_chosen_under_the_lock_and_not_in_check_mode(tmp_path, monk
     assert (tmp_path / "store" / ".lock").exists()
     told = run(**dict(given, packages={"six": 1}))
     assert told["failed"] and "mxnet_packages={'six': 1} is refused" in told["msg"]
+
+
+def test_a_wheel_of_the_user_is_read_once_for_all_nodes(tmp_path, monkeypatch):
+    """A wheel has up to 900 MB, and the nodes wait for each other at the lock of the store."""
+    monkeypatch.setattr(mxcluster_downloads.C, "DEFAULT_LOCAL_TMP", str(tmp_path / "run"))
+    for name in ("run", "wheels"):
+        (tmp_path / name).mkdir()
+    path, read = own_wheels.make(tmp_path / "wheels"), []
+    for module in (own_wheel, mxcluster_downloads):
+        monkeypatch.setattr(module, "sha256", lambda one: read.append(one) or file_io.sha256(one))
+    given = {"command": "own", "wheel": path, "cwd": "/", "store": str(tmp_path / "store")}
+    for _ in range(3):
+        assert not run(**given).get("failed")
+    kept = str(tmp_path / "store" / own_wheels.PLAIN)
+    assert (read.count(path), read.count(kept)) == (1, 1)
+
+
+def test_check_mode_writes_nothing_beside_the_wheel_of_the_user(tmp_path, monkeypatch):
+    """The folder of the wheel may be read-only, and the store may not exist yet."""
+    monkeypatch.setattr(mxcluster_downloads.C, "DEFAULT_LOCAL_TMP", str(tmp_path / "run"))
+    for name in ("run", "wheels"):
+        (tmp_path / name).mkdir()
+    path, folders = own_wheels.make(tmp_path / "wheels"), []
+    real = own_wheel.wheel_library.measure
+    monkeypatch.setattr(
+        own_wheel.wheel_library, "measure", lambda *args: folders.append(args[1]) or real(*args)
+    )
+    given = {"command": "own", "wheel": path, "cwd": "/"}
+    assert not run(check=True, store=str(tmp_path / "a" / "store"), **given).get("failed")
+    assert folders == [str(tmp_path)] and not (tmp_path / "a").exists()

@@ -1,14 +1,22 @@
 """The action plugin mxcluster_jobs, which reads the nodes' answers about jobs."""
 
 import json
+import pathlib
+import time
 
 import pytest
+import yaml
+from ansible.plugins.loader import filter_loader, init_plugin_loader
 
 from mxcluster.job.plan import packed
 from mxcluster.model.node_record import SCHEMA
 from mxcluster.model.plan import Node
 from plugins.action import mxcluster_jobs
 from tests import ansible_modules
+from tests.templates import templated
+
+init_plugin_loader()  # filters of ansible.builtin
+PROJECT = pathlib.Path(__file__).resolve().parents[3]
 
 PROCESS = {
     "name": "worker-0",
@@ -99,6 +107,30 @@ def test_a_save_is_known_by_two_looks_at_the_checkpoints():
     lost = {"item": {"item": "two", "failed": True, "msg": "no status"}, "msg": "no status"}
     found = mxcluster_jobs.saves({"a": {"results": [after, lost]}, "b": {}, "c": None})
     assert found == {"one": ("mlp-0003", "mlp-0004", True)}
+
+
+def test_a_node_that_falls_silent_has_no_new_checkpoint():
+    status = {"job": "one", "agent": {"pid": 1, "start_time": 1}, "started": 1.0, "processes": []}
+    before = {"item": "one", "status": status, "checkpoints": {"parts": {"mlp-0003.json": "{}"}}}
+    silent = {"item": before, "failed": True, "msg": "no answer"}
+    found = mxcluster_jobs.saves({"a": {"results": [silent]}})
+    assert found == {"one": ("mlp-0003", "mlp-0003", False)}, "stop.yml tells what is lost"
+
+
+def until_of(name):
+    """Return the condition that ends a wait in save.yml. Args: `name` of the registered result."""
+    tasks = yaml.safe_load((PROJECT / "roles" / "jobs" / "tasks" / "save.yml").read_text())
+    return next(task["until"] for task in tasks if task["register"] == name)
+
+
+@pytest.mark.parametrize("seconds, ends", [(60, False), (-1, True)])
+def test_a_failed_poll_does_not_end_the_wait_for_a_checkpoint(seconds, ends):
+    filter_loader.add_directory(str(PROJECT / "plugins" / "filter"))
+    failed = {"failed": True, "msg": "no answer"}
+    known = {"__jobs_chosen": {"save_until": time.time() + seconds}, "item": {"status": {}}}
+    for name in ("__jobs_unsaved", "__jobs_saved"):
+        condition = "{{ %s }}" % until_of(name)
+        assert templated(condition, dict(known, **{name: failed})) is ends, name
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])

@@ -64,6 +64,41 @@ def test_packages_that_rpm_refuses_stay_with_its_reason():
     assert gone == {"removed": ["the package a", "the package b"], "kept": {}}
 
 
+def changing(tasks, *conditions):
+    """Yield (name, all conditions) of each task that changes the node, also of those in blocks."""
+    for task in tasks:
+        own = (*conditions, *([task["when"]] if "when" in task else []))
+        yield from changing(task.get("block", []), *own)
+        if {"mxcluster_absent", "ansible.builtin.blockinfile"} & set(task) or (
+            "ansible.builtin.command" in task and task.get("check_mode") is not False
+        ):
+            yield task["name"], own
+
+
+@pytest.mark.parametrize("path", ["nvidia_driver/tasks/uninstall.yml", "cuda/tasks/absent.yml"])
+@pytest.mark.parametrize("kept", [{}, {"the packages a": "error: a is needed by c"}])
+def test_what_rpm_refuses_to_remove_keeps_its_settings(path, kept):
+    """Without its blacklist, nouveau would take the GPUs of a driver that stays."""
+    given = {
+        "el7_repos_uninstalled": {"kept": kept},
+        "reset_planned": {"also": ["cuda", "driver"]},
+        "mxcluster_user": "mx",
+        "ansible_check_mode": False,
+        "__nvidia_driver_list": {"stat": {"exists": True}},
+        "__nvidia_driver_marks": {"files": [{"path": "/lib/modules/a/mxcluster-no-nouveau"}]},
+    }
+    tasks = yaml.safe_load((ROLES / path).read_text())
+    found = {
+        name: all(templated("{{ %s }}" % one, given) for one in conditions)
+        for name, conditions in changing(tasks)
+    }
+    assert len(found) > 1 and set(found.values()) == {not kept}, found
+    stays = "cuda_stays" if path.startswith("cuda") else "nvidia_driver_stays"
+    fact = tasks[-1] if "block" not in tasks[-1] else tasks[-1]["block"][-1]
+    template = fact["ansible.builtin.set_fact"][stays]
+    assert templated(template, dict(given, cuda_stays=False)) is bool(kept)
+
+
 def test_a_foreign_cuda_is_none_of_the_folders():
     """A folder without a mark, such as that of a person or of NVIDIA's repository, stays."""
     owned = {"stdout_lines": ["/usr/local/cuda-10.0", "file /x is not owned by any package"]}
@@ -151,3 +186,25 @@ def test_a_home_goes_if_the_account_of_the_role_owns_it(comment, uid, also, remo
     assert ("/srv/all" in paths) is removed
     result = decided("training_user", "__training_user_result", **given)
     assert list(result["kept"]) == ([kept] if kept else [])
+
+
+def test_an_account_that_userdel_refuses_to_remove_stays_with_its_home():
+    """A person is logged in. The rest goes, and a second run removes the account."""
+    given = {
+        "mxcluster_user": "mx",
+        "mxcluster_home": "/opt/mxcluster",
+        "reset_planned": {"also": ["homes"]},
+        "ansible_facts": {
+            "getent_passwd": {"mx": ["x", "1001", "1001", "trains for mxcluster", "/home/mx", ""]}
+        },
+        "__training_user_home": {"stat": {"exists": True, "uid": 1001}},
+        "__training_user_removed": {"rc": 8, "msg": "userdel: user mx is used by process 7\n"},
+    }
+    paths = [one["path"] for one in decided("training_user", "__training_user_paths", **given)]
+    assert paths == ["/opt/mxcluster"]
+    result = decided("training_user", "__training_user_result", **given)
+    assert result["removed"] == [] and list(result["kept"]) == ["the account mx"]
+    assert result["kept"]["the account mx"].startswith("userdel: user mx is used by process 7. ")
+    tasks = yaml.safe_load((ROLES / "training_user" / "tasks" / "absent.yml").read_text())
+    (removal,) = [one for one in tasks[0]["block"] if "ansible.builtin.user" in one]
+    assert removal["failed_when"] is False and removal["register"] == "__training_user_removed"

@@ -275,3 +275,15 @@ def test_a_network_file_system_is_found_by_the_longest_mount(tmp_path):
         "/srv/my data": "fuse.glusterfs",
         "/optx": "",
     }
+
+
+def test_a_mount_with_any_name_is_found(tmp_path):
+    """The name of a mount point need not be UTF-8, and has escape sequences."""
+    removal = importlib.import_module("ansible.module_utils.mxcluster_removal")
+    (tmp_path / "mounts").write_bytes(
+        b"a /mnt/m\xfcll ext4 rw 0 0\nb /srv/a\\134b\\011c nfs rw 0 0\n"
+    )
+    mounts = str(tmp_path / "mounts")
+    assert removal.network_of("/srv/a\\b\tc/env", mounts) == "nfs"
+    with pytest.raises(removal.Kept, match="is mounted on /mnt/m"):
+        removal.check_mounts("/mnt", mounts)
