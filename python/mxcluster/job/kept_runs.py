@@ -87,7 +87,7 @@ def remove(runs_dir: str, jobs: Sequence[str]) -> Removal:
         folder = os.path.join(runs_dir, job)
         size = disk_space(folder)
         try:
-            shutil.rmtree(folder)  # refuses a link, and follows none
+            _remove(folder)
         except OSError as error:
             problems.append(
                 "cannot remove %s (%s): correct the rights, and run clean.yml again"
@@ -99,6 +99,16 @@ def remove(runs_dir: str, jobs: Sequence[str]) -> Removal:
     if removed:
         history.write_page(runs_dir)
     return Removal(removed, freed, problems)
+
+
+def _remove(folder: str) -> None:
+    """Remove the run folder `folder`, and its verdict last: `read` finds a run by its verdict."""
+    for entry in [] if os.path.islink(folder) else list(os.scandir(folder)):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        elif entry.name != VERDICT:
+            os.unlink(entry.path)
+    shutil.rmtree(folder)  # refuses a link, and follows none
 
 
 def announcement(keep: int, removable_on: Sequence[Sequence[str]]) -> str:
