@@ -411,20 +411,22 @@ def clean(given: Clean, check: bool) -> Ended:
 def saves(results: OfHosts) -> Dict[str, job_messages.Save]:
     """Return {job id: the wait for its next checkpoint}, from Stopped.saves.
 
-    If several nodes complete checkpoints of a job, a node without a new one counts.
+    If several nodes complete checkpoints of a job, a node without a new one counts, and a node
+    without an answer more than all others.
     """
     found: Dict[str, job_messages.Save] = {}
     for answer in results.values():
         for part in (answer or {}).get("results", []):
+            save, job = job_messages.Save("", "", False, False), part["item"]["item"]
             if "status" in part and "status" in part["item"]:
-                after, job = Progress.decode(part), part["item"]["item"]
+                after = Progress.decode(part)
                 save = job_messages.Save(
                     before=Progress.decode(part["item"]).newest,
                     after=after.newest,
                     has_ended=after.status.has_ended,
                 )
-                if job not in found or not save.has_saved:
-                    found[job] = save
+            if job not in found or found[job].is_known and not save.has_saved:
+                found[job] = save
     return found
 
 

@@ -98,7 +98,10 @@ def test_a_save_is_known_by_two_looks_at_the_checkpoints():
     }
     lost = {"item": {"item": "two", "failed": True, "msg": "no status"}, "msg": "no status"}
     found = mxcluster_jobs.saves({"a": {"results": [after, lost]}, "b": {}, "c": None})
-    assert found == {"one": ("mlp-0003", "mlp-0004", True)}
+    assert found == {"one": ("mlp-0003", "mlp-0004", True, True), "two": ("", "", False, False)}
+    for order in ([after, dict(lost, item=before)], [dict(lost, item=before), after]):
+        waits = {host: {"results": [part]} for host, part in zip("ab", order)}
+        assert not mxcluster_jobs.saves(waits)["one"].is_known, "one node did not answer"
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
@@ -116,7 +119,7 @@ def test_a_node_without_a_new_checkpoint_counts(order):
 
     waits = {"a": wait(0, 3, 4), "b": wait(1, 2, 2)}
     found = mxcluster_jobs.saves({host: waits[host] for host in order})
-    assert found == {"one": ("worker-1-0002", "worker-1-0002", False)}
+    assert found == {"one": ("worker-1-0002", "worker-1-0002", False, True)}
 
 
 @pytest.mark.parametrize("wrong", ["0", "soon", "-1m", "400d", True])
