@@ -5,7 +5,7 @@ import os
 import tarfile
 from typing import IO, BinaryIO, Dict, List, Optional, Set, Union, cast
 
-from mxcluster.agent import batch_job, script_files
+from mxcluster.agent import batch_job, saved_files, script_files
 from mxcluster.agent.commands import left
 from mxcluster.agent.folder import JobFolder, private, remove
 from mxcluster.agent.log_files import open_regular
@@ -45,7 +45,7 @@ def collect(request: protocol.Collect, target: Optional[int] = None) -> Collecte
         found = script_files.find(part, output)
         inside = [part.file(name) for name in found.names]
         scripts.update(os.path.relpath(path, folder.path) for path in inside)
-        behind += found.behind
+        behind += found.behind + saved_files.unsaved_in(part.path)
         names += [os.path.relpath(part.file(name), folder.path) for name in _to_pack(part)]
     names = sorted([*names, *scripts])
     there, packed, problem = left(folder), 0, None

@@ -14,8 +14,12 @@ files and links are no part of a checkpoint.
 The agent tells the keeper by a last line on stdin why the workers have ended. If they are done,
 their last files become a checkpoint at once. After another end they do not, because a process that
 was killed may have left half a file. QUIET is longer than the end of all processes takes.
+
+The file UNSAVED of the job folder names the workers whose files could not become a checkpoint. The
+controller then knows that the node has the only copy.
 """
 
+import contextlib
 import hashlib
 import json
 import os
@@ -23,12 +27,13 @@ import select
 import shutil
 import sys
 import time
-from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Set
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set
 
 from mxcluster import checkpoints, events
 from mxcluster.agent.kept_files import Mark, mark
 from mxcluster.agent.log_files import open_regular
-from mxcluster.errors import BadInput
+from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.file_io import replace
 from mxcluster.model.checkpoint import (
     FILE,
     LARGEST_MANIFEST,
@@ -46,6 +51,8 @@ DONE = "done"  # the reason of the end of workers that have done their work
 PIECE = 1 << 20  # bytes
 ENTRY = 200  # bytes of a file in a manifest, without its path
 MOST_NOTES = 5  # of a node
+UNSAVED = "unsaved"  # the file in the job folder with a line for each worker
+MOST_UNSAVED = 64 * 1024  # bytes of this file that count
 
 Marks = Dict[str, Mark]  # {path in the folder of a worker: mark of the file}
 
@@ -240,6 +247,7 @@ def _ends(patience: float) -> Iterator[Optional[str]]:
 def keep(request: SavedRequest) -> None:
     """Make checkpoints until the workers have ended, and then of their last files."""
     log = events.EventLog(events.FILE, host=request.host)
+    unsaved: Dict[str, str] = {}
     all_saved = [Saved(worker, request.most_mb << 20) for worker in request.workers]
     noted: Set[str] = set()
     os.makedirs(checkpoints.FOLDER, exist_ok=True)
@@ -247,16 +255,52 @@ def keep(request: SavedRequest) -> None:
         if reason not in (None, DONE):
             return
         for saved in all_saved:
+            is_ready = False
             try:
                 saved.offer()
-                if saved.is_ready(time.monotonic(), reason == DONE) and saved.save():
-                    all_saved = [saved]
-                    break
+                is_ready = saved.is_ready(time.monotonic(), reason == DONE)
+                if is_ready:
+                    # The agent kills a keeper that needs too long for the last files.
+                    _tell(unsaved, saved.worker, "the copy was interrupted")
+                    is_new = saved.save()
+                    _tell(unsaved, saved.worker, "")
+                    if is_new:
+                        all_saved = [saved]
+                        break
             except (BadInput, OSError, TooMuch) as error:
+                if is_ready:
+                    _tell(unsaved, saved.worker, str(error))
                 text = "%s: no new checkpoint of %s: %s" % (request.host, saved.worker, error)
                 if text not in noted and len(noted) < MOST_NOTES:
                     noted.add(text)
                     log.write(Note(text=text))
+
+
+def _tell(unsaved: Dict[str, str], worker: str, why: str) -> None:
+    """Write the file UNSAVED. Args: `unsaved` {worker: reason}; `why` of `worker`, "" if saved."""
+    unsaved.pop(worker, None)
+    if why:
+        unsaved[worker] = " ".join(why.split())
+    lines = [
+        "%s stays on the node, because its last files are no checkpoint (%s): copy this folder by "
+        "hand\n" % (os.path.join(checkpoints.SAVED, one), text)
+        for one, text in sorted(unsaved.items())
+    ]
+    with contextlib.suppress(OSError):  # a full disk
+        if lines:
+            replace(UNSAVED, "".join(lines))
+        else:
+            os.remove(UNSAVED)
+
+
+def unsaved_in(job_dir: str) -> List[str]:
+    """Return a line for each worker of the job in `job_dir` with files that are no checkpoint."""
+    try:
+        descriptor = open_regular(os.path.join(job_dir, UNSAVED))
+    except (MxclusterError, OSError):
+        return []
+    with open(descriptor, "rb") as stream:
+        return stream.read(MOST_UNSAVED).decode("utf-8", "replace").splitlines()
 
 
 if __name__ == "__main__":

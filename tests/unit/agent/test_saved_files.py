@@ -9,8 +9,9 @@ import time
 import pytest
 
 from mxcluster import checkpoints, events
-from mxcluster.agent import saved_files
+from mxcluster.agent import collecting, saved_files
 from mxcluster.errors import BadInput
+from mxcluster.model import protocol
 from mxcluster.model.checkpoint import CheckpointManifest
 from mxcluster.model.events import Note
 from mxcluster.model.saved_request import SavedRequest
@@ -139,13 +140,49 @@ def test_the_first_worker_that_saves_makes_the_checkpoints_of_its_node(keep):
         ({"%0200d" % one: "" for one in range(200)}, "too many for a manifest"),
     ],
 )
-def test_files_that_cannot_travel_are_named_in_the_report(keep, files, words):
+def test_files_that_cannot_travel_are_named_and_stay(keep, files, words, tmp_path):
+    """The controller then keeps the job folder on the node, which has the only copy."""
     keeper = keep()
     for name, text in files.items():
         keeper.write(name, text)
     assert keeper.finish("done") == []
     [note] = keeper.notes()
     assert note.startswith("node1: no new checkpoint of worker-0: ") and words in note
+    [line] = behind(tmp_path)
+    assert line.startswith("saved/worker-0 stays on the node, because its last files are no check")
+    assert words in line and line.endswith("copy this folder by hand")
+
+
+def behind(path):
+    """Return the lines about what stays on the node when the controller collects the files."""
+    request = protocol.Collect(job_dir=str(path), output=str(path / "job.tar"))
+    return collecting.collect(request).behind
+
+
+def test_a_later_checkpoint_ends_the_warning(keep, tmp_path):
+    keeper = keep()
+    keeper.write("large", "x" * (1 << 20) + "x")
+    keeper.until(lambda: behind(tmp_path))
+    keeper.write("large", "x")
+    assert keeper.finish("done") == ["worker-0-0001"]
+    assert behind(tmp_path) == []
+
+
+def test_a_keeper_that_is_killed_in_a_copy_leaves_a_warning(tmp_path, monkeypatch):
+    """The agent kills a keeper that needs too long for the last files."""
+    saved_files.prepare(str(tmp_path), ["worker-0"])
+    (tmp_path / "saved" / "worker-0" / "large").write_text("x")
+
+    def killed(saved):
+        raise KeyboardInterrupt
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(saved_files, "_ends", lambda patience: ["done"])
+    monkeypatch.setattr(saved_files.Saved, "save", killed)
+    with pytest.raises(KeyboardInterrupt):
+        saved_files.keep(SavedRequest(host="node1", workers=["worker-0"], most_mb=1))
+    [line] = behind(tmp_path)
+    assert "the copy was interrupted" in line
 
 
 @pytest.fixture
