@@ -9,6 +9,7 @@ from mxcluster.model.node_record import SCHEMA
 from mxcluster.model.plan import Node
 from plugins.action import mxcluster_jobs
 from tests import ansible_modules
+from tests.unit.job.test_kept_runs import make as kept_run
 
 PROCESS = {
     "name": "worker-0",
@@ -71,6 +72,20 @@ def test_a_job_is_not_adopted_without_a_folder_for_its_results():
     result = adopt("/proc/runs", answers={"a": ANSWER}, results={"a": {"plan": PLAN}})
     assert result["failed"]
     assert "runs_dir=/proc/runs/one: the controller cannot write to" in result["msg"]
+
+
+def test_a_complete_job_is_not_collected_again_after_a_node_has_removed_it(tmp_path):
+    """The new report would replace the files of this node by nothing, and fail the job."""
+    run = kept_run(tmp_path, "one")
+    here = dict(ANSWER, jobs=[{"job": "one", "state": "ended"}])
+    given = {"answers": {"a": here, "b": ANSWER}, "results": {"a": {"plan": PLAN}, "b": {}}}
+    result = adopt(str(tmp_path), **given)
+    assert result["failed"] and "attach=one: b has removed the folder" in result["msg"], result
+    silent = dict(given, answers={"a": here, "b": {}})
+    both = dict(given, answers={"a": here, "b": here})
+    assert not any(adopt(str(tmp_path), **one).get("failed") for one in (silent, both))
+    (run / "verdict.json").unlink()
+    assert not adopt(str(tmp_path), **given).get("failed")
 
 
 def test_status_names_the_nodes_that_need_a_restart(tmp_path):
