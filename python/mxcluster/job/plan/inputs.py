@@ -69,6 +69,7 @@ class Planned(NamedTuple):
         model: the path of the saved model to start from, or "".
         resume: the paths of all files of the checkpoint to resume from, or [].
         script: the folder of the script as a zip file in base64, or "".
+        requirements: the content of the script's requirements file, or "".
     """
 
     plan: Plan
@@ -77,6 +78,7 @@ class Planned(NamedTuple):
     model: str = ""
     resume: List[str] = []
     script: str = ""
+    requirements: str = ""
 
 
 def plan_job(
@@ -172,7 +174,8 @@ def _training(inputs: Inputs, notes: List[str], folders: Folders) -> Planned:
         raise
     script, more = _script(inputs, [one.host for one in plan.of_role(WORKER)])
     plan, installed = script_packages.add(plan, inputs.records, folders.store)
-    return planned(inputs, plan, notes + more + [table(plan), *installed], script)
+    found = planned(inputs, plan, notes + more + [table(plan), *installed], script)
+    return found._replace(requirements=script_packages.text_of(options.requirements))
 
 
 def _submission(inputs: Inputs, notes: List[str], measures: bool) -> Planned:
