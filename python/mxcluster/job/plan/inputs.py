@@ -215,7 +215,7 @@ def _script(inputs: Inputs, hosts: Sequence[str]) -> Tuple[str, List[str]]:
 
 
 def results_folder(runs_dir: object, state_dir: str, job: str = "") -> str:
-    """Return the path of the folder of all runs, after a check of the controller's disk.
+    """Return the absolute path of the folder of all runs, after a check of the controller's disk.
 
     The function looks for all that a job needs on the controller at its end. Raises BadInput if the
     controller cannot write to the folder of the runs, or to its state folder.
@@ -225,7 +225,7 @@ def results_folder(runs_dir: object, state_dir: str, job: str = "") -> str:
     """
     # The default of the knob is a template of Ansible, so null is refused as "" is.
     own = read(Controller, {"runs_dir": "" if runs_dir is None else runs_dir})
-    folder = os.path.expandvars(os.path.expanduser(own.runs_dir))
+    folder = os.path.abspath(os.path.expandvars(os.path.expanduser(own.runs_dir)))
     check_folder("runs_dir", os.path.join(folder, job) if job else folder)
     check_folder("mxcluster_state_dir", state_dir)
     return folder
