@@ -64,6 +64,8 @@ SAVED = "saved"
 # Files in the job folder with the name of a checkpoint. HELD names the checkpoint that the nodes
 # keep for the controller. TAKEN names the last checkpoint that the controller has fetched.
 HELD, TAKEN = "held", "taken"
+# The file in the job folder with a line for each worker whose saved files are no checkpoint.
+UNSAVED = "unsaved"
 
 
 class Checkpoint(NamedTuple):

@@ -5,7 +5,8 @@ import os
 import tarfile
 from typing import IO, BinaryIO, Dict, List, Optional, Set, Union, cast
 
-from mxcluster.agent import batch_job, saved_files, script_files
+from mxcluster import checkpoints
+from mxcluster.agent import batch_job, script_files
 from mxcluster.agent.commands import left
 from mxcluster.agent.folder import JobFolder, private, remove
 from mxcluster.agent.log_files import open_regular
@@ -17,6 +18,7 @@ from mxcluster.model.run_record import MACHINE
 # A log may have any size, also without a byte on the disk. The archive gets the end of a long log.
 LOG_MOST = 64 << 20  # most bytes of a log, of the events or of another small file
 LOGS_MOST = 1 << 30  # most bytes of all these files together
+UNSAVED_MOST = 64 << 10  # most bytes of the lines about saved files
 PACKED = (
     "plan.json",
     "status.json",
@@ -45,7 +47,7 @@ def collect(request: protocol.Collect, target: Optional[int] = None) -> Collecte
         found = script_files.find(part, output)
         inside = [part.file(name) for name in found.names]
         scripts.update(os.path.relpath(path, folder.path) for path in inside)
-        behind += found.behind + saved_files.unsaved_in(part.path)
+        behind += found.behind + _unsaved(part)
         names += [os.path.relpath(part.file(name), folder.path) for name in _to_pack(part)]
     names = sorted([*names, *scripts])
     there, packed, problem = left(folder), 0, None
@@ -72,6 +74,16 @@ def collect(request: protocol.Collect, target: Optional[int] = None) -> Collecte
         left=there,
         behind=behind,
     )
+
+
+def _unsaved(folder: JobFolder) -> List[str]:
+    """Return a line for each worker of a script whose saved files are no checkpoint."""
+    try:
+        descriptor = open_regular(folder.file(checkpoints.UNSAVED))
+    except (MxclusterError, OSError):
+        return []
+    with open(descriptor, "rb") as stream:
+        return stream.read(UNSAVED_MOST).decode("utf-8", "replace").splitlines()
 
 
 def _to_pack(folder: JobFolder) -> List[str]:

@@ -15,7 +15,7 @@ The agent tells the keeper by a last line on stdin why the workers have ended. I
 their last files become a checkpoint at once. After another end they do not, because a process that
 was killed may have left half a file. QUIET is longer than the end of all processes takes.
 
-The file UNSAVED of the job folder names the workers whose files could not become a checkpoint. The
+The file `checkpoints.UNSAVED` names the workers whose files could not become a checkpoint. The
 controller then knows that the node has the only copy.
 """
 
@@ -27,12 +27,12 @@ import select
 import shutil
 import sys
 import time
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set
+from typing import Dict, Iterator, NamedTuple, Optional, Sequence, Set
 
 from mxcluster import checkpoints, events
 from mxcluster.agent.kept_files import Mark, mark
 from mxcluster.agent.log_files import open_regular
-from mxcluster.errors import BadInput, MxclusterError
+from mxcluster.errors import BadInput
 from mxcluster.file_io import replace
 from mxcluster.model.checkpoint import (
     FILE,
@@ -51,8 +51,6 @@ DONE = "done"  # the reason of the end of workers that have done their work
 PIECE = 1 << 20  # bytes
 ENTRY = 200  # bytes of a file in a manifest, without its path
 MOST_NOTES = 5  # of a node
-UNSAVED = "unsaved"  # the file in the job folder with a line for each worker
-MOST_UNSAVED = 64 * 1024  # bytes of this file that count
 
 Marks = Dict[str, Mark]  # {path in the folder of a worker: mark of the file}
 
@@ -277,7 +275,11 @@ def keep(request: SavedRequest) -> None:
 
 
 def _tell(unsaved: Dict[str, str], worker: str, why: str) -> None:
-    """Write the file UNSAVED. Args: `unsaved` {worker: reason}; `why` of `worker`, "" if saved."""
+    """Write the file `checkpoints.UNSAVED`.
+
+    Args: `unsaved` {worker: reason}, which the function changes; `why` of `worker`, "" if its files
+    are saved.
+    """
     unsaved.pop(worker, None)
     if why:
         unsaved[worker] = " ".join(why.split())
@@ -288,19 +290,9 @@ def _tell(unsaved: Dict[str, str], worker: str, why: str) -> None:
     ]
     with contextlib.suppress(OSError):  # a full disk
         if lines:
-            replace(UNSAVED, "".join(lines))
+            replace(checkpoints.UNSAVED, "".join(lines))
         else:
-            os.remove(UNSAVED)
-
-
-def unsaved_in(job_dir: str) -> List[str]:
-    """Return a line for each worker of the job in `job_dir` with files that are no checkpoint."""
-    try:
-        descriptor = open_regular(os.path.join(job_dir, UNSAVED))
-    except (MxclusterError, OSError):
-        return []
-    with open(descriptor, "rb") as stream:
-        return stream.read(MOST_UNSAVED).decode("utf-8", "replace").splitlines()
+            os.remove(checkpoints.UNSAVED)
 
 
 if __name__ == "__main__":
