@@ -18,6 +18,7 @@ from mxcluster.job import cleaning, job_messages, kept_runs, listing
 from mxcluster.job.plan import packed
 from mxcluster.job.plan.inputs import results_folder
 from mxcluster.job.report import history
+from mxcluster.launchers import LAUNCHERS
 from mxcluster.model.answers import JobList, Progress, Removed
 from mxcluster.model.answers import Stacks as StackTraces
 from mxcluster.model.answers import Stopped as StopAnswer
@@ -325,7 +326,8 @@ def choose_to_stop(given: ChooseToStop, check: bool) -> ChosenToStop:
 def adopt(given: Adopt, check: bool) -> Adopted:
     """Return the plan of the job `given.job`.
 
-    Raises BadInput if the controller cannot write in `given.runs_dir`, or if a hook is wrong.
+    Raises BadInput if the controller cannot write in `given.runs_dir`, if a hook is wrong, or if a
+    node has removed the folder of the job.
     """
     found = hooks(given.hooks, given.cwd)
     state_dir = os.path.dirname(os.path.abspath(given.records_dir))
@@ -340,6 +342,8 @@ def adopt(given: Adopt, check: bool) -> Adopted:
         if host not in given.without
     }
     plan = listing.adopt(listing.agreed(plans, given.job), given.job, paths)
+    if not LAUNCHERS[plan.launcher].is_batch:  # its nodes share the folder of the job
+        kept_runs.refuse_removed(runs_dir, given.job, given.lists, list(plan.nodes))
     answering = [host for host in plan.nodes if paths[host]]
     return Adopted(
         answering=answering,
@@ -411,20 +415,20 @@ def clean(given: Clean, check: bool) -> Ended:
 def saves(results: OfHosts) -> Dict[str, job_messages.Save]:
     """Return {job id: the wait for its next checkpoint}, from Stopped.saves.
 
-    If several nodes complete checkpoints of a job, a node without a new one counts.
+    If several nodes complete checkpoints of a job, a node without a new one counts, and a node
+    without an answer more than all others.
     """
     found: Dict[str, job_messages.Save] = {}
     for answer in results.values():
         for part in (answer or {}).get("results", []):
-            if "status" in part.get("item", {}):
-                before, job = Progress.decode(part["item"]), part["item"]["item"]
-                # Without an answer at the end, no new checkpoint is known.
-                after = Progress.decode(part) if "status" in part else before
+            save, job = job_messages.Save("", "", False, False), part["item"]["item"]
+            if "status" in part and "status" in part["item"]:
+                after = Progress.decode(part)
                 save = job_messages.Save(
                     before=before.newest, after=after.newest, has_ended=after.status.has_ended
                 )
-                if job not in found or not save.has_saved:
-                    found[job] = save
+            if job not in found or found[job].is_known and not save.has_saved:
+                found[job] = save
     return found
 
 

@@ -57,6 +57,8 @@ class Result(controller_task.Result, packed.Summary):
     """The run folder of the job on the controller."""
     script: str = field(arguments.text)
     """The folder of the user's script as a zip file in base64, or empty."""
+    requirements: str = field(arguments.text, default="")
+    """The content of the script's requirements file, or empty."""
     needs_profile: bool = field(arguments.flag)
     """True if grouping=auto finds no profile that fits."""
     model: str = field(arguments.text)
@@ -141,6 +143,7 @@ def carry_out(given: Arguments, check: bool) -> Result:
         table=reasons + planned.table.splitlines(),
         run_dir=os.path.join(runs_dir, planned.plan.job),
         script=planned.script,
+        requirements=planned.requirements,
         needs_profile=planned.plan.needs_profile,
         model=planned.model,
         resume=planned.resume,

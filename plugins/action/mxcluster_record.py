@@ -1,8 +1,8 @@
 """Record what a started job runs, in its run folder on the controller.
 
-The plugin writes run.json, knobs.yml and script.zip with `mxcluster.job.what_ran`. A record that
-cannot be written is a warning, because the job already runs. In check mode the plugin writes
-nothing.
+The plugin writes run.json, knobs.yml, script.zip and requirements.txt with
+`mxcluster.job.what_ran`. A record that cannot be written is a warning, because the job already
+runs. In check mode the plugin writes nothing.
 """
 
 import os
@@ -41,6 +41,8 @@ class Arguments(Record, strict=True):
     """The result of mxcluster_plan."""
     script: str = field(arguments.text)
     """The folder of the user's script as a zip file in base64, or empty."""
+    requirements: str = field(arguments.text, default="")
+    """The content of the script's requirements file, or empty."""
     options: Knobs = field(arguments.json)
     """The knobs as the user gave them, with the defaults of the role."""
     given: Sequence[str] = field(arguments.texts, default=[])
@@ -110,7 +112,9 @@ def _write(given: Arguments) -> None:
         resolved=plan.options,
         begun=now(),
     )
-    what_ran.write(given.run_dir, record, plan.options, given.script, given.given)
+    what_ran.write(
+        given.run_dir, record, plan.options, given.script, given.given, given.requirements
+    )
 
 
 class ActionModule(ControllerTask):

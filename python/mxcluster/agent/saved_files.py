@@ -30,7 +30,13 @@ from mxcluster import checkpoints, events
 from mxcluster.agent.kept_files import Mark, mark
 from mxcluster.agent.log_files import open_regular
 from mxcluster.errors import BadInput
-from mxcluster.model.checkpoint import FILE, LARGEST_MANIFEST, CheckpointManifest, FileDigest
+from mxcluster.model.checkpoint import (
+    FILE,
+    LARGEST_MANIFEST,
+    LONGEST,
+    CheckpointManifest,
+    FileDigest,
+)
 from mxcluster.model.events import Note
 from mxcluster.model.saved_request import SavedRequest
 from mxcluster.node import json_cli
@@ -132,12 +138,13 @@ class Saved:
     def _refuse(self, name: str) -> None:
         """Raise TooMuch if the files are too many, too large, or have a name that cannot travel."""
         size = sum(found[1] for found in self._seen.values() if found)
-        wrong = [path for path in sorted(self._seen) if not FILE.fullmatch(name + "/" + path)]
-        if wrong:
-            raise TooMuch(
-                "the name %r has other characters than letters, digits, blanks and ._+=@,-, or is "
-                "too deep: rename this file" % wrong[0][:200]
-            )
+        for path in sorted(self._seen):
+            whole = name + "/" + path
+            if len(whole) > LONGEST or not FILE.fullmatch(whole):
+                raise TooMuch(
+                    "the name %r has other characters than letters, digits, blanks and ._+=@,-, or "
+                    "is too long or too deep: rename this file" % path[:200]
+                )
         if sum(len(name) + len(path) + ENTRY for path in self._seen) > LARGEST_MANIFEST:
             raise TooMuch(
                 "its %d files are too many for a manifest of %d KiB: let the script delete old "

@@ -34,6 +34,9 @@ def choose(
     to keep files of. A run goes if no node keeps a part of its job, and if it has no checkpoints:
     the run folder has the only ones. An active job and its run stay.
 
+    A node of another inventory is not asked. It counts as a node that keeps a part of the job, if
+    the run lacks files.
+
     Args: `answers` the job list of each node with all jobs; `runs` {job: its run}; `now` in unix
     seconds.
     """
@@ -55,20 +58,25 @@ def choose(
                 "attach=%s, or remove the folders by hand"
                 % (job.job, listing.some_hosts(sorted(listing.parts([job]))), job.job)
             )
-    silent = {host for host, answer in answers.items() if answer is None}
     chosen = []
     for name, run in sorted(runs.items()):
         if run.ended > now - limit or name in staying:
             continue
+        silent = [
+            host
+            for host in run.nodes
+            if answers.get(host) is None and (host in answers or not run.is_complete)
+        ]
         if run.has_checkpoints:
             kept.append(
                 "run %s: it has the only checkpoints of its job. Remove the run folder by hand if "
                 "you do not need them" % name
             )
-        elif silent & set(run.nodes):
-            lost = some(sorted(silent & set(run.nodes)))
+        elif silent:
             kept.append(
-                "run %s: no answer from %s, which may have a part of the job" % (name, lost)
+                "run %s: no answer from %s, which may have a part of the job. Make the nodes "
+                "reachable, give their inventory with -i, or remove the run folder by hand"
+                % (name, some(sorted(silent)))
             )
         else:
             chosen.append(name)

@@ -27,12 +27,14 @@ class Save(NamedTuple):
     """The wait of stop.yml for the next checkpoint of a job.
 
     Attributes: `before` and `after` the names of the newest checkpoint before and after the wait,
-    "" without a checkpoint; `has_ended` True if the job has ended in the meantime.
+    "" without a checkpoint; `has_ended` True if the job has ended in the meantime; `is_known` False
+    if the node did not tell its checkpoints.
     """
 
     before: str
     after: str
     has_ended: bool
+    is_known: bool = True
 
     @property
     def has_saved(self) -> bool:
@@ -161,7 +163,12 @@ def of_save(job: ListedJob, save: Save) -> List[str]:
             job.job,
             goes_on,
         )
-    if save.has_saved:
+    if not save.is_known:
+        lines = [
+            "lost      perhaps the training after the last checkpoint, because the node that "
+            "completes the checkpoints did not tell them: the report of the job has the last one"
+        ]
+    elif save.has_saved:
         lines = ["saved     the checkpoint %s" % save.after]
     elif save.has_ended:
         lines = ["saved     nothing more: the job had ended before its next checkpoint"]
@@ -175,7 +182,7 @@ def of_save(job: ListedJob, save: Save) -> List[str]:
             "lost      all training of the job, because the job completed no checkpoint within "
             "save_timeout"
         ]
-    return lines + (["next      %s" % goes_on] if save.after else [])
+    return lines + (["next      %s" % goes_on] if save.after or not save.is_known else [])
 
 
 def of_detached(job: str, inventory: str) -> List[str]:

@@ -2,13 +2,14 @@
 
 import os
 import shutil
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence
+from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
-from mxcluster.errors import BadInput
+from mxcluster.errors import BadInput, some
 from mxcluster.file_io import disk_space
 from mxcluster.job.report import files
 from mxcluster.lists import several
 from mxcluster.model import names
+from mxcluster.model.answers import JobList
 
 # The start of a job removes at most this number of old folders on a node, because other nodes wait.
 MOST_REMOVED = 20
@@ -65,6 +66,27 @@ def removable(runs_dir: str, jobs: Iterable[str]) -> List[str]:
     return found
 
 
+def refuse_removed(
+    runs_dir: str, job: str, answers: Mapping[str, Optional[JobList]], hosts: Iterable[str]
+) -> None:
+    """Raise BadInput if a host of a complete run has no folder of `job` any more.
+
+    A new report would have no files of this host.
+
+    Args: `answers` {host: its job list, None without one}; `hosts` of the job.
+    """
+    lists = {host: answers.get(host) for host in hosts}
+    gone = sorted(
+        host for host, one in lists.items() if one and job not in {entry.job for entry in one.jobs}
+    )
+    run = of_job(runs_dir, job) if gone else None
+    if run and run.is_complete:
+        raise BadInput(
+            "attach=%s: %s has removed the folder of this ended job, because %s has all of its "
+            "files: read report.html there" % (job, some(gone), os.path.join(runs_dir, job))
+        )
+
+
 class Removal(NamedTuple):
     """The result of `remove`."""
 
@@ -87,7 +109,7 @@ def remove(runs_dir: str, jobs: Sequence[str]) -> Removal:
         folder = os.path.join(runs_dir, job)
         size = disk_space(folder)
         try:
-            shutil.rmtree(folder)  # refuses a link, and follows none
+            _remove(folder)
         except OSError as error:
             problems.append(
                 "cannot remove %s (%s): correct the rights, and run clean.yml again"
@@ -99,6 +121,16 @@ def remove(runs_dir: str, jobs: Sequence[str]) -> Removal:
     if removed:
         history.write_page(runs_dir)
     return Removal(removed, freed, problems)
+
+
+def _remove(folder: str) -> None:
+    """Remove the run folder `folder`, and its verdict last: `read` finds a run by its verdict."""
+    for entry in [] if os.path.islink(folder) else list(os.scandir(folder)):
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        elif entry.name != VERDICT:
+            os.unlink(entry.path)
+    shutil.rmtree(folder)  # refuses a link, and follows none
 
 
 def announcement(keep: int, removable_on: Sequence[Sequence[str]]) -> str:

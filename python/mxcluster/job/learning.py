@@ -73,9 +73,9 @@ def missed(options: Options, accuracy: Optional[float]) -> str:
         )
     if accuracy >= expected:  # False for NaN
         return ""
-    return "the accuracy of %.4g on held-out samples is below expect_accuracy=%g" % (
-        accuracy,
-        expected,
+    return (
+        "the accuracy of %.4g on held-out samples is below expect_accuracy=%g: train for more "
+        "epochs or with another lr, or lower expect_accuracy" % (accuracy, expected)
     )
 
 

@@ -98,7 +98,9 @@ def decide(
         return refused(reason)
     rest = options.max_time - verdict.seconds - options.restart_delay
     if options.max_time and rest < LEAST_TIME:
-        return refused("the attempts have used up the max_time of %g s" % options.max_time)
+        # The knob of an attempt has the rest of the user's max_time.
+        cure = "continue with -e resume=%s" % plan.job if epoch is not None else "start it again"
+        return refused("the attempts have used up max_time; %s and a new max_time" % cure)
     job, number = next_id(plan.job, used)
     # An elastic attempt itself leaves out the nodes that do not answer at its start.
     without = sorted(set(options.without) | set([] if options.elastic else lost))

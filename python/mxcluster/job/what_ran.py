@@ -118,12 +118,18 @@ def clone(folder: str) -> Optional[Clone]:
 
 
 def write(
-    run_dir: str, record: RunRecord, options: Options, packed: str, anew: Iterable[str] = ()
+    run_dir: str,
+    record: RunRecord,
+    options: Options,
+    packed: str,
+    anew: Iterable[str] = (),
+    requirements: str = "",
 ) -> None:
     """Write run.json, knobs.yml and the copies of the user's files into the folder `run_dir`.
 
     Args: `options` of the job; `packed` the folder of the script as a zip file in base64, or "";
-    `anew` the names of the knobs that the user gave with -e.
+    `anew` the names of the knobs that the user gave with -e; `requirements` the content of the
+    script's requirements file, or "".
     """
     import yaml
 
@@ -135,10 +141,9 @@ def write(
         name = user_script.name_of(options.script, options.script_root)
         texts.update(script=os.path.join(kept, name), script_root=kept)
         file_io.replace(kept, base64.b64decode(packed))
-    if options.requirements:
+    if requirements:
         kept = os.path.join(os.path.abspath(run_dir), package.REQUIREMENTS)
-        with open(options.requirements, "rb") as stream:
-            file_io.replace(kept, stream.read())
+        file_io.replace(kept, requirements)
         texts.update({"requirements": kept} if texts.get("requirements") else {})
     playbook = MPI if "mpi_command" in vars(options) else TRAIN
     playbook = PROFILE if options.program == MEASURING else playbook

@@ -13,9 +13,10 @@ FILE = re.compile(
     r"(?P<name>(?P<network>[A-Za-z0-9][A-Za-z0-9._-]*)-(?P<epoch>[0-9]{4,9}))"
     r"((\.server-[0-9]+)?\.(params|npz|json)|(/[A-Za-z0-9_][A-Za-z0-9._+=@, -]{0,199}){1,8})"
 )
+LONGEST = 400  # characters of such a name
 LARGEST_MANIFEST = 64 * 1024  # bytes; a poll carries it
 
-file_name = matching(FILE.pattern, "the name of a checkpoint's file", 400)
+file_name = matching(FILE.pattern, "the name of a checkpoint's file", LONGEST)
 
 
 class FileDigest(Record):

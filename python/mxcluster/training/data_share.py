@@ -162,5 +162,5 @@ def _uses_rank(text: bytes) -> bool:
 def _is_zero(node: ast.AST) -> bool:
     try:
         return bool(ast.literal_eval(node) == 0)
-    except ValueError:
+    except (TypeError, ValueError):  # a set or dict of lists, or no literal
         return False

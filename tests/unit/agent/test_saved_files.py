@@ -134,6 +134,7 @@ def test_the_first_worker_that_saves_makes_the_checkpoints_of_its_node(keep):
     [
         ({"a\nb": ""}, r"the name 'a\nb' has other characters"),
         ({"-x": ""}, "rename this file"),
+        ({"/".join(["x" * 130] * 3): ""}, "is too long or too deep: rename this file"),
         ({"large": "x" * (1 << 20) + "x"}, "above the limit collect_mb=1"),
         ({"%0200d" % one: "" for one in range(200)}, "too many for a manifest"),
     ],

@@ -68,6 +68,14 @@ def test_a_run_whose_node_does_not_answer_stays():
     assert found.runs == ["two"] and "run one: no answer from b" in found.kept[0]
 
 
+def test_a_run_without_all_files_stays_if_a_node_is_of_another_inventory():
+    """All inventories have one runs_dir, and a controller can still attach to that job."""
+    runs = {"half": run(complete=False, nodes=("a", "z")), "whole": run(nodes=("a", "z"))}
+    found = choose([], runs)
+    assert found.runs == ["whole"]
+    assert "run half: no answer from z," in found.kept[0] and "with -i" in found.kept[0]
+
+
 def test_a_run_stays_if_a_node_keeps_a_part_of_its_job():
     parts = {"a": ["one", "two"], "b": ["one"]}
     done = {"a": Removed(removed=["one", "two"], problems=[]), "b": None}

@@ -58,6 +58,24 @@ def test_runs_are_removed_with_their_rows_in_the_page(tmp_path):
     assert "one two" not in (tmp_path / "index.html").read_text()
 
 
+def test_the_verdict_goes_last_so_that_a_second_call_finds_the_rest(tmp_path, monkeypatch):
+    """The order of a folder's files depends on the file system, so files lie on both sides."""
+    for number in range(20):
+        (tmp_path / "one").mkdir(exist_ok=True)
+        (tmp_path / "one" / ("before-%d" % number)).write_text("x")
+    folder, unlink, order = make(tmp_path, "one"), os.unlink, []
+    for number in range(20):
+        (folder / ("after-%d" % number)).write_text("x")
+
+    def note(path, **more):
+        order.append(os.path.basename(str(path)))
+        unlink(path, **more)
+
+    monkeypatch.setattr(os, "unlink", note)
+    assert kept_runs.remove(str(tmp_path), ["one"]).jobs == ["one"] and not folder.exists()
+    assert len(order) == 41 and order[-1] == "verdict.json", order
+
+
 def kept_runs_mark():
     """Return the mark by which mxcluster knows its own page."""
     from mxcluster.job.report import history

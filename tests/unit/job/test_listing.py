@@ -446,6 +446,10 @@ def test_a_job_without_checkpoints_cannot_be_saved():
         ),
         (job_messages.Save("", "", False), ["lost      all training of the job, because"]),
         (
+            job_messages.Save("", "", False, False),
+            ["lost      perhaps the training after the last checkpoint", "resume=one"],
+        ),
+        (
             job_messages.Save("mlp-0003", "mlp-0003", True),
             ["saved     nothing more: the job had ended", "resume=one"],
         ),

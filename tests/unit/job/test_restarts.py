@@ -212,7 +212,10 @@ def test_the_attempts_share_the_max_time():
     assert "max_time" not in decide(verdict)["extra"]
     last = decide(verdict, max_time=3615.0, restart_delay=10.0)
     assert "extra" not in last or last["extra"] is None
-    assert last["text"] == "RESTART   no: the attempts have used up the max_time of 3615 s"
+    words = "RESTART   no: the attempts have used up max_time; %s and a new max_time"
+    assert last["text"] == words % "continue with -e resume=mine"
+    last = decide(verdict, epoch=None, max_time=3615.0, restart_delay=10.0)
+    assert last["text"] == words % "start it again"
 
 
 def test_a_script_goes_on_from_its_last_checkpoint_whatever_num_epochs_says(tmp_path):

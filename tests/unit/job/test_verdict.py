@@ -325,7 +325,8 @@ def test_a_job_must_reach_its_expected_accuracy(script):
     found = compute(plan.replaced(options=options.replaced(expect_accuracy=0.97)), statuses(), ENDS)
     assert not found["ok"] and found["first_failure"]["kind"] == "learning"
     assert first(found).endswith(
-        "the accuracy of 0.96 on held-out samples is below expect_accuracy=0.97"
+        "the accuracy of 0.96 on held-out samples is below expect_accuracy=0.97: train for more "
+        "epochs or with another lr, or lower expect_accuracy"
     )
 
 

@@ -14,6 +14,7 @@ from mxcluster.model.plan import Node
 from plugins.action import mxcluster_jobs
 from tests import ansible_modules
 from tests.templates import templated
+from tests.unit.job.test_kept_runs import make as kept_run
 
 init_plugin_loader()  # filters of ansible.builtin
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
@@ -81,6 +82,20 @@ def test_a_job_is_not_adopted_without_a_folder_for_its_results():
     assert "runs_dir=/proc/runs/one: the controller cannot write to" in result["msg"]
 
 
+def test_a_complete_job_is_not_collected_again_after_a_node_has_removed_it(tmp_path):
+    """The new report would replace the files of this node by nothing, and fail the job."""
+    run = kept_run(tmp_path, "one")
+    here = dict(ANSWER, jobs=[{"job": "one", "state": "ended"}])
+    given = {"answers": {"a": here, "b": ANSWER}, "results": {"a": {"plan": PLAN}, "b": {}}}
+    result = adopt(str(tmp_path), **given)
+    assert result["failed"] and "attach=one: b has removed the folder" in result["msg"], result
+    silent = dict(given, answers={"a": here, "b": {}})
+    both = dict(given, answers={"a": here, "b": here})
+    assert not any(adopt(str(tmp_path), **one).get("failed") for one in (silent, both))
+    (run / "verdict.json").unlink()
+    assert not adopt(str(tmp_path), **given).get("failed")
+
+
 def test_status_names_the_nodes_that_need_a_restart(tmp_path):
     driver = {"installed": "470.82.01", "loaded": None, "nouveau": True}
     for host, state in (("a", driver), ("b", dict(driver, loaded="470.82.01", nouveau=False))):
@@ -106,7 +121,10 @@ def test_a_save_is_known_by_two_looks_at_the_checkpoints():
     }
     lost = {"item": {"item": "two", "failed": True, "msg": "no status"}, "msg": "no status"}
     found = mxcluster_jobs.saves({"a": {"results": [after, lost]}, "b": {}, "c": None})
-    assert found == {"one": ("mlp-0003", "mlp-0004", True)}
+    assert found == {"one": ("mlp-0003", "mlp-0004", True, True), "two": ("", "", False, False)}
+    for order in ([after, dict(lost, item=before)], [dict(lost, item=before), after]):
+        waits = {host: {"results": [part]} for host, part in zip("ab", order)}
+        assert not mxcluster_jobs.saves(waits)["one"].is_known, "one node did not answer"
 
 
 def test_a_node_that_falls_silent_has_no_new_checkpoint():
@@ -114,7 +132,7 @@ def test_a_node_that_falls_silent_has_no_new_checkpoint():
     before = {"item": "one", "status": status, "checkpoints": {"parts": {"mlp-0003.json": "{}"}}}
     silent = {"item": before, "failed": True, "msg": "no answer"}
     found = mxcluster_jobs.saves({"a": {"results": [silent]}})
-    assert found == {"one": ("mlp-0003", "mlp-0003", False)}, "stop.yml tells what is lost"
+    assert found == {"one": ("", "", False, False)}, "stop.yml says that nobody knows what is lost"
 
 
 def until_of(name):
@@ -148,7 +166,7 @@ def test_a_node_without_a_new_checkpoint_counts(order):
 
     waits = {"a": wait(0, 3, 4), "b": wait(1, 2, 2)}
     found = mxcluster_jobs.saves({host: waits[host] for host in order})
-    assert found == {"one": ("worker-1-0002", "worker-1-0002", False)}
+    assert found == {"one": ("worker-1-0002", "worker-1-0002", False, True)}
 
 
 @pytest.mark.parametrize("wrong", ["0", "soon", "-1m", "400d", True])

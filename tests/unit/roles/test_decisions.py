@@ -42,6 +42,21 @@ def test_a_job_that_a_node_could_not_start_is_undone(lost, attached, undone):
     assert decided(undo["when"], **known) is undone
 
 
+def test_the_run_folder_is_the_one_of_the_planner():
+    """The user's runs_dir may be relative, or begin with ~, and checkpoints need a whole path."""
+    known = yaml.safe_load((ROLES / "train_job" / "vars" / "main.yml").read_text())
+    look = task("train_job/tasks/look.yml", "mxcluster_node")["mxcluster_node"]
+    planned = {"job": "one", "run_dir": "/home/me/runs/one"}
+    given = {"__train_job_runs_dir": "~/runs", "train_job_planned": planned}
+    given["__train_job_run_dir"] = templated(known["__train_job_run_dir"], given)
+    assert templated(known["__train_job_arrivals"]["folder"], given) == (
+        "/home/me/runs/one/checkpoints"
+    )
+    assert templated(look["runs_dir"], given) == "/home/me/runs"
+    of_verify = dict(given, train_job_planned={"job": "one"})
+    assert templated(known["__train_job_run_dir"], of_verify) == "~/runs/one"
+
+
 def test_an_attached_controller_does_not_end_an_unreachable_job():
     arguments = task("train_job/tasks/follow.yml", "mxcluster_node")["mxcluster_node"]
     keeper = arguments["keeper"].strip("{} ")

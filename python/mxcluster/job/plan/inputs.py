@@ -69,6 +69,7 @@ class Planned(NamedTuple):
         model: the path of the saved model to start from, or "".
         resume: the paths of all files of the checkpoint to resume from, or [].
         script: the folder of the script as a zip file in base64, or "".
+        requirements: the content of the script's requirements file, or "".
     """
 
     plan: Plan
@@ -77,6 +78,7 @@ class Planned(NamedTuple):
     model: str = ""
     resume: List[str] = []
     script: str = ""
+    requirements: str = ""
 
 
 def plan_job(
@@ -172,7 +174,8 @@ def _training(inputs: Inputs, notes: List[str], folders: Folders) -> Planned:
         raise
     script, more = _script(inputs, [one.host for one in plan.of_role(WORKER)])
     plan, installed = script_packages.add(plan, inputs.records, folders.store)
-    return planned(inputs, plan, notes + more + [table(plan), *installed], script)
+    found = planned(inputs, plan, notes + more + [table(plan), *installed], script)
+    return found._replace(requirements=script_packages.text_of(options.requirements))
 
 
 def _submission(inputs: Inputs, notes: List[str], measures: bool) -> Planned:
@@ -212,7 +215,7 @@ def _script(inputs: Inputs, hosts: Sequence[str]) -> Tuple[str, List[str]]:
 
 
 def results_folder(runs_dir: object, state_dir: str, job: str = "") -> str:
-    """Return the path of the folder of all runs, after a check of the controller's disk.
+    """Return the absolute path of the folder of all runs, after a check of the controller's disk.
 
     The function looks for all that a job needs on the controller at its end. Raises BadInput if the
     controller cannot write to the folder of the runs, or to its state folder.
@@ -222,7 +225,7 @@ def results_folder(runs_dir: object, state_dir: str, job: str = "") -> str:
     """
     # The default of the knob is a template of Ansible, so null is refused as "" is.
     own = read(Controller, {"runs_dir": "" if runs_dir is None else runs_dir})
-    folder = os.path.expandvars(os.path.expanduser(own.runs_dir))
+    folder = os.path.abspath(os.path.expandvars(os.path.expanduser(own.runs_dir)))
     check_folder("runs_dir", os.path.join(folder, job) if job else folder)
     check_folder("mxcluster_state_dir", state_dir)
     return folder

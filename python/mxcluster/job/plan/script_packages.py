@@ -72,6 +72,18 @@ def add(
     ]
 
 
+def text_of(path: str) -> str:
+    """Return the content of the requirements file `path`, "" without a path.
+
+    `add` has read the file before. A job may wait for hours, so the record of the run gets this
+    content, and not that of the file at the start.
+    """
+    if not path:
+        return ""
+    with open(path, encoding="utf-8") as stream:
+        return stream.read()
+
+
 def _layer(
     host: str, record: NodeRecord, wanted: Sequence[ExtraPackage], store: Store
 ) -> Optional[Layer]:

@@ -19,21 +19,23 @@ FORGED = "Another program changed the archive: find this program on the node"
 def unpack_all(archives: Dict[str, Optional[str]], run_dir: str) -> Dict[str, str]:
     """Unpack the archives of all nodes into `run_dir`, and return {host: problem}.
 
-    The files of a node go to nodes/<host>/, except for checkpoints, which go to checkpoints/.
+    The files of a node go to nodes/<host>/, except for checkpoints, which go to checkpoints/. The
+    files that an earlier call has unpacked stay if there is no archive now.
 
     Args: `archives` {host: path of the host's tar file, or None without a tar file}.
     """
     problems, moved = {}, set()  # type: Dict[str, str], Set[str]
     for host, path in sorted(archives.items()):
         folder = files.node_dir(run_dir, host)
-        shutil.rmtree(folder, ignore_errors=True)
-        os.makedirs(folder)
         try:
             if not path or not os.path.exists(path):
+                os.makedirs(folder, exist_ok=True)
                 raise BadInput(
                     "the controller collected no archive from %s: fetch the results again with "
                     "train.yml -e attach=<job>" % host
                 )
+            shutil.rmtree(folder, ignore_errors=True)
+            os.makedirs(folder)
             unpack(path, folder)
             move_checkpoints(folder, os.path.join(run_dir, "checkpoints"), host, moved)
         except (BadInput, OSError, EOFError, zlib.error, tarfile.TarError) as error:

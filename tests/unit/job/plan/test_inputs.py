@@ -356,6 +356,9 @@ def test_the_folders_of_the_results_are_checked(tmp_path, monkeypatch):
     assert inputs.results_folder(runs, state) == runs and list(tmp_path.iterdir()) == []
     monkeypatch.setenv("HOME", str(tmp_path))
     assert inputs.results_folder("~/runs", state) == runs
+    monkeypatch.chdir(tmp_path)
+    for given in ("runs", "$HOME/runs"):
+        assert inputs.results_folder(given, state) == runs
     for wrong in ("", " ", None, ["x"], True, "a\0b"):
         with pytest.raises(BadInput, match="runs_dir=.* is refused: it must be the path of a fold"):
             inputs.results_folder(wrong, state)

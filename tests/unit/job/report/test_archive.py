@@ -124,6 +124,19 @@ def test_checkpoints_of_all_nodes_are_gathered(tmp_path):
     assert not list((tmp_path / "run" / "nodes").rglob("checkpoints"))
 
 
+def test_the_files_of_an_earlier_report_stay_without_an_archive(tmp_path):
+    """They may be the only ones, because the start of a later job removes the node's folder."""
+    path = make_tar(tmp_path / "node1.tar", **{"worker-0.log": "hello"})
+    run = str(tmp_path / "run")
+    assert archive.unpack_all({"node1": path, "node2": path}, run) == {}
+    assert sorted(archive.unpack_all({"node1": None, "node2": path + "-gone"}, run)) == [
+        "node1",
+        "node2",
+    ]
+    for host in ("node1", "node2"):
+        assert (tmp_path / "run" / "nodes" / host / "worker-0.log").read_text() == "hello"
+
+
 def test_a_checkpoint_of_a_script_replaces_the_one_that_came_while_it_ran(tmp_path):
     there = tmp_path / "run" / "checkpoints" / "worker-0-0001"
     there.mkdir(parents=True)
