@@ -425,7 +425,9 @@ def saves(results: OfHosts) -> Dict[str, job_messages.Save]:
             if "status" in part and "status" in part["item"]:
                 after = Progress.decode(part)
                 save = job_messages.Save(
-                    before=before.newest, after=after.newest, has_ended=after.status.has_ended
+                    before=Progress.decode(part["item"]).newest,
+                    after=after.newest,
+                    has_ended=after.status.has_ended,
                 )
             if job not in found or found[job].is_known and not save.has_saved:
                 found[job] = save

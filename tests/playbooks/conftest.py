@@ -65,9 +65,11 @@ def refuse_warnings(output):
 
 
 def end(process):
-    """Kill an ansible-playbook with its forks, if they still run, and return its whole output."""
+    """Kill an ansible-playbook with its forks, if they still run, and return its unread output."""
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
+    if process.stdout.closed:  # a caller has read it
+        return ""
     return process.communicate()[0].decode(errors="replace")
 
 

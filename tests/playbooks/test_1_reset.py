@@ -66,12 +66,12 @@ def test_an_unknown_part_is_refused_before_any_change(cluster):
 
 def test_a_reset_cluster_has_only_what_a_person_has_changed_and_trains_again(cluster):
     """A running job refuses the reset. A second reset changes nothing."""
-    started, _ = cluster.train(job_id="long", num_epochs=1000, detach=True, num_workers=2)
+    started, _ = cluster.train(job_id="reset-long", num_epochs=1000, detach=True, num_workers=2)
     assert started.code == 0, started.output
     refused = cluster.run("reset.yml")
-    assert refused.code != 0 and "long on node1" in refused.output, refused.output
+    assert refused.code != 0 and "reset-long on node1" in refused.output, refused.output
     assert (cluster.state / "env" / "bin" / "python").exists()
-    assert cluster.run("stop.yml", "-e", "job=long").code == 0
+    assert cluster.run("stop.yml", "-e", "job=reset-long").code == 0
 
     hosts = cluster.state / "etc" / "hosts"
     hosts.write_text(hosts.read_text() + "# of a person\n")
@@ -89,7 +89,7 @@ def test_a_reset_cluster_has_only_what_a_person_has_changed_and_trains_again(clu
     left = [part for part in parts if (cluster.state / part).exists()]
     assert left == [] and "%s: changed by hand" % hosts in done.output, (left, done.output)
     jobs = cluster.state / "jobs" / "node1"
-    assert hosts.exists() and (jobs / "long").exists() and "holds long" in done.output
+    assert hosts.exists() and (jobs / "reset-long").exists() and "holds reset-long" in done.output
     again = cluster.run("reset.yml")
     assert again.code == 0 and set(changes(cluster.ansible_log()).values()) == {0}, again.output
     assert "%s: changed by hand" % hosts in again.output

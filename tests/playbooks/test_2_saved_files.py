@@ -20,7 +20,7 @@ def began(run):
 def test_a_script_goes_on_from_the_files_that_it_has_saved(project, tmp_path):
     """Its worker is killed, and the job restarts; then a user resumes it with other workers."""
     runs, packages = project.path / "runs", tmp_path / "mine.txt"
-    packages.write_text("six==1.16.0\n")
+    packages.write_text("six==1.15.0\n")
     options = {
         "kv": "dist_sync",
         "script": str(SCRIPT),
@@ -57,9 +57,11 @@ def test_a_script_goes_on_from_the_files_that_it_has_saved(project, tmp_path):
     assert "never asked" not in output
 
     packages.unlink()  # the run folder has a copy
-    result, run = project.train(resume="saves-r1", job_id="again", num_workers=2, num_servers=1)
+    result, run = project.train(
+        resume="saves-r1", job_id="saves-again", num_workers=2, num_servers=1
+    )
     assert result.code == 0, result.output
-    assert ": six==1.16.0" in result.output and "six" in (run / "requirements.txt").read_text()
+    assert ": six==1.15.0" in result.output and "six" in (run / "requirements.txt").read_text()
     assert "resumes from" in result.output and "with 1 file" in result.output, result.output
     assert sorted(began(run)) == [
         "BEGAN after round 6 with samples " + one for one in ("0-499", "500-999")
@@ -70,12 +72,12 @@ def test_a_script_that_never_asks_for_its_share_is_told_so(project, tmp_path):
     script = tmp_path / "alone.py"
     script.write_text(ALONE)
     result, run = project.train(
-        kv="dist_sync", script=str(script), num_workers=2, num_servers=1, job_id="alone"
+        kv="dist_sync", script=str(script), num_workers=2, num_servers=1, job_id="unasked"
     )
     assert result.code == 0, result.output
     words = "the workers 0-1 never asked for their share of the data"
     assert words in result.output, result.output
     assert words in (run / "report.html").read_text()
-    result, later = project.train(resume="alone", job_id="later")
+    result, later = project.train(resume="unasked", job_id="unasked-later")
     assert result.code != 0 and not later.exists(), result.output
     assert "no complete checkpoint of the script in" in result.output, result.output

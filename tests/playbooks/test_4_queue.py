@@ -92,34 +92,34 @@ def refusal(nodes, process, job):
 
 def test_jobs_that_wait_for_room_start_in_the_order_of_their_arrival(nodes):
     """A job that does not wait is refused, and only a killed controller's ticket has to lapse."""
-    (nodes.path / ".state" / "local" / "jobs" / "node2" / "taken").mkdir()
-    (nodes.path / ".state" / "local" / "jobs" / "node2" / "taken" / "plan.json").write_text("{}")
-    taken = begin(nodes, "taken", wait_for_room="1h")
-    late = begin(nodes, "late", wait_for_room="3s")
-    leaves = begin(nodes, "leaves", wait_for_room="1h")
-    dead = begin(nodes, "dead", wait_for_room="1h", lease=5)
-    wait_for_tickets(nodes, leaves, "leaves", "dead")
+    (nodes.path / ".state" / "local" / "jobs" / "node2" / "q-taken").mkdir()
+    (nodes.path / ".state" / "local" / "jobs" / "node2" / "q-taken" / "plan.json").write_text("{}")
+    taken = begin(nodes, "q-taken", wait_for_room="1h")
+    late = begin(nodes, "q-late", wait_for_room="3s")
+    leaves = begin(nodes, "q-leaves", wait_for_room="1h")
+    dead = begin(nodes, "q-dead", wait_for_room="1h", lease=5)
+    wait_for_tickets(nodes, leaves, "q-leaves", "q-dead")
     os.killpg(leaves.pid, signal.SIGINT)  # Ctrl-C in its terminal
-    assert "interrupted" in refusal(nodes, leaves, "leaves")
+    assert "interrupted" in refusal(nodes, leaves, "q-leaves")
     os.killpg(dead.pid, signal.SIGKILL)
     nodes.finish(dead)
-    output = refusal(nodes, late, "late")
+    output = refusal(nodes, late, "q-late")
     assert "The job has waited for 0:03: give a longer wait_for_room" in output, output
-    output = refusal(nodes, taken, "taken")
-    assert "the job_id taken is taken on this node" in output, output
+    output = refusal(nodes, taken, "q-taken")
+    assert "the job_id q-taken is taken on this node" in output, output
     assert "waiting for" not in output, "a problem is found before the wait"
 
     waiting = {}
-    for job, seconds in (("first", "1h"), ("second", 3600), ("third", "1d")):
+    for job, seconds in (("q-first", "1h"), ("q-second", 3600), ("q-third", "1d")):
         waiting[job] = begin(nodes, job, wait_for_room=seconds)
         wait_for_tickets(nodes, waiting[job], job)
-    barges = begin(nodes, "barges")
+    barges = begin(nodes, "q-barges")
     jobs, table = listed(nodes)
     found = [job for job, entry in jobs.items() if entry["state"] == "waiting"]
-    assert found[-3:] == ["first", "second", "third"], "in the order of the queue"
-    assert "port %d on " % PORT in " ".join(jobs["third"]["waits"]["reasons"]), jobs["third"]
+    assert found[-3:] == ["q-first", "q-second", "q-third"], "in the order of the queue"
+    assert "port %d on " % PORT in " ".join(jobs["q-third"]["waits"]["reasons"]), jobs["q-third"]
     assert "began to wait for room 0:" in table and nodes.holder in table, table
-    assert "in use by the job" in refusal(nodes, barges, "barges")
+    assert "in use by the job" in refusal(nodes, barges, "q-barges")
 
     end_holder(nodes)
     for job, process in waiting.items():
@@ -127,32 +127,32 @@ def test_jobs_that_wait_for_room_start_in_the_order_of_their_arrival(nodes):
         assert process.returncode == 0 and "OK        job " + job in output, output
         words = "waiting for room: node1: port %d on " % PORT
         assert words in output and "in use by the job " + nodes.holder in output, output
-    assert times(nodes, "first")[1] <= times(nodes, "second")[0]
-    assert times(nodes, "second")[1] <= times(nodes, "third")[0]
+    assert times(nodes, "q-first")[1] <= times(nodes, "q-second")[0]
+    assert times(nodes, "q-second")[1] <= times(nodes, "q-third")[0]
     assert tickets(nodes) == {"node1": [], "node2": []}, "a started job has no ticket"
     nodes.wait_for_nothing_left()
 
 
 def test_a_job_waits_for_the_end_of_another_job(nodes, tmp_path):
     """The other job may be a restart, may wait itself, and may fail."""
-    lonely = begin(nodes, "lonely", after="nothing")
+    lonely = begin(nodes, "q-lonely", after="nothing")
     script, free = str(tmp_path / "fails.py"), {"root_port": "auto"}
-    fails = begin(nodes, "fails", after=nodes.restarted, script=script, **free)
-    wait_for_tickets(nodes, fails, "fails")
-    last = begin(nodes, "last", after="fails", **free)
-    wait_for_tickets(nodes, last, "last")
-    output = refusal(nodes, lonely, "lonely")
+    fails = begin(nodes, "q-fails", after=nodes.restarted, script=script, **free)
+    wait_for_tickets(nodes, fails, "q-fails")
+    last = begin(nodes, "q-last", after="q-fails", **free)
+    wait_for_tickets(nodes, last, "q-last")
+    output = refusal(nodes, lonely, "q-lonely")
     assert "after=nothing: no node of this job has such a job" in output, output
     jobs, table = listed(nodes)
-    assert jobs["fails"]["waits"]["after"] == nodes.restarted, jobs
-    assert "began to wait for the end of the job fails 0:" in table, table
-    assert fails.poll() is None and not (nodes.path / "runs" / "fails").exists()
+    assert jobs["q-fails"]["waits"]["after"] == nodes.restarted, jobs
+    assert "began to wait for the end of the job q-fails 0:" in table, table
+    assert fails.poll() is None and not (nodes.path / "runs" / "q-fails").exists()
     end_holder(nodes)
     output = nodes.finish(fails)
     assert fails.returncode != 0 and "out of luck" in output, output
     assert output.count("waiting for the end of the job " + nodes.restarted) == 1, output
     output = nodes.finish(last)
-    assert last.returncode == 0 and "OK        job last" in output, output
-    assert times(nodes, nodes.holder)[1] <= times(nodes, "fails")[0]
-    assert times(nodes, "fails")[1] <= times(nodes, "last")[0]
+    assert last.returncode == 0 and "OK        job q-last" in output, output
+    assert times(nodes, nodes.holder)[1] <= times(nodes, "q-fails")[0]
+    assert times(nodes, "q-fails")[1] <= times(nodes, "q-last")[0]
     nodes.wait_for_nothing_left()

@@ -48,7 +48,7 @@ def test_old_jobs_go_and_uncollected_ones_stay(single):
     result, _ = single.train("--check", job_id="dry", **options)
     assert "the start removes the folders of 1 old job from 1 node" in result.output, result.output
     assert oldest.exists()
-    result, run = single.train(job_id="saved", **options)
+    result, run = single.train(job_id="with-checkpoints", **options)
     assert result.code == 0, result.output
     words = "keep_jobs=%d: the start removes the folders of 1 old job from 1 node" % keep
     assert words in result.output and ": oldest\n" in result.output, result.output
@@ -84,8 +84,8 @@ def clean_up(single, saved):
     refused = single.run("clean.yml", "-e", "older_than=30")
     assert refused.code != 0 and "such as 30d, 12h or 2w" in refused.output, refused.output
     long_ago = time.time() - MONTH
-    end_at(job_folders(single)["saved"], long_ago)
-    for job in ("oldest", "saved"):
+    end_at(job_folders(single)["with-checkpoints"], long_ago)
+    for job in ("oldest", "with-checkpoints"):
         path = str(single.path / "runs" / job / "verdict.json")
         os.utime(path, (long_ago, long_ago))
     dry = single.run("clean.yml", "-e", "older_than=30d", "--check")
@@ -93,7 +93,7 @@ def clean_up(single, saved):
     words = "CHECK     clean.yml would remove 1 job folder of 1 node, and 1 run folder"
     assert words in dry.output and "  node1: saved\n" in dry.output, dry.output
     assert "lasting" not in dry.output, dry.output
-    assert "saved" in job_folders(single) and (single.path / "runs" / "oldest").exists()
+    assert "with-checkpoints" in job_folders(single) and (single.path / "runs" / "oldest").exists()
 
     result = single.run("clean.yml", "-e", "older_than=30d")
     assert result.code == 0, result.output
@@ -103,7 +103,7 @@ def clean_up(single, saved):
         "kept      run saved: it has the only checkpoints of its job.",
     ):
         assert line in result.output, result.output
-    assert "saved" not in job_folders(single) and saved.exists()
+    assert "with-checkpoints" not in job_folders(single) and saved.exists()
     assert not (single.path / "runs" / "oldest").exists()
     again = single.run("clean.yml", "-e", "older_than=30d")
     assert again.code == 0, again.output

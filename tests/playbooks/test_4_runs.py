@@ -13,9 +13,11 @@ def test_runs_are_listed_found_and_written_to_a_page(project, tmp_path):
     runs = "runs_dir=%s" % tmp_path
     result = project.run("runs.yml", "-e", runs)
     assert result.code == 0, result.output
-    process = project.start("runs.yml", "-i", "inventory/local", "-i", "/no/such", "-e", runs)
+    odd = tmp_path / "odd.yml"
+    odd.write_text("odd-name: {hosts: {node1: }}\n")
+    process = project.start("runs.yml", "-i", "inventory/local", "-i", str(odd), "-e", runs)
     assert "[WARNING]" in project.finish(process), "before the playbook starts"
-    assert "[WARNING]: Unable to parse /no/such as an inventory source" in project.ansible_log()
+    assert "[WARNING]: Invalid characters were found in group names" in project.ansible_log()
     for words in ("first", "0.9000", "paper", "second", "FAILED", str(tmp_path / "index.html")):
         assert words in result.output, result.output
     assert "\x1b[31m" not in result.output

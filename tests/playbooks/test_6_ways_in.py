@@ -117,7 +117,7 @@ def test_tags_and_types_of_instances_are_groups_and_variables(project, cloud):
 def aws(project, cloud):
     """Return the project with the instances as nodes, on this machine as those of pair."""
     folder = project.path / "inventory" / "cloud"
-    shutil.copytree(str(project.path / "inventory" / "aws"), str(folder))
+    shutil.copytree(str(project.path / "inventory" / "aws"), str(folder), dirs_exist_ok=True)
     text = (project.path / "inventory" / "local" / "group_vars" / "all.yml").read_text()
     text += "mxcluster_state_dir: %s\n" % (project.path / ".state" / "local")
     (folder / "group_vars" / "all.yml").write_text(text)

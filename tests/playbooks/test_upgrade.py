@@ -37,7 +37,7 @@ def cluster(tmp_path_factory):
         script=str(SOURCE / "tests" / "playbooks" / "scripts" / "faulty.py"),
         script_args=["dist_async", "nothing"],
         detach=True,
-        job_id="long",
+        job_id="of-last-version",
     )
     assert started.code == 0, started.output
     made.environment.clear()
@@ -54,8 +54,8 @@ def cluster(tmp_path_factory):
 def test_an_old_cluster_and_its_jobs_are_taken_over(cluster):
     for playbook, words in (
         ("provision.yml", ["failed=0"]),
-        ("status.yml", ["long", "running, detached", "before", "done"]),
-        ("logs.yml -e job=long", ["step "]),
+        ("status.yml", ["of-last-version", "running, detached", "before", "done"]),
+        ("logs.yml -e job=of-last-version", ["step "]),
     ):
         done = cluster.run(*playbook.split(), *SMALL)
         assert done.code == 0 and all(word in done.output for word in words), done.output
@@ -63,10 +63,10 @@ def test_an_old_cluster_and_its_jobs_are_taken_over(cluster):
     # Other places for the jobs, while one runs in the old place.
     moved = cluster.run("provision.yml", *SMALL, "-e", "mxcluster_job_dir=/nowhere/jobs")
     assert moved.code != 0 and not any(changes(moved.output).values()), moved.output
-    for word in ("node1", "node2", "job long", "mxcluster_job_dir", "/nowhere/jobs", "stop.yml"):
+    for word in ("node1", "node2", "job of-last-version", "mxcluster_job_dir", "/nowhere/jobs", "stop.yml"):
         assert word in moved.output, moved.output
 
-    stopped = cluster.run("stop.yml", *SMALL, "-e", "job=long")
+    stopped = cluster.run("stop.yml", *SMALL, "-e", "job=of-last-version")
     assert stopped.code == 0 and "left      nothing" in stopped.output, stopped.output
     cluster.wait_for_nothing_left()
 
