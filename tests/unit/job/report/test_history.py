@@ -1,6 +1,7 @@
 """The history of runs: the table of runs.yml, and runs/index.html."""
 
 import json
+import shutil
 
 import pytest
 
@@ -16,6 +17,13 @@ def write_run(runs, job, **fields):
     (runs / job).mkdir(parents=True)
     text = json.dumps(RunSummary(**dict(known, job=job, **fields)).encode())
     (runs / job / "summary.json").write_text(text)
+
+
+@pytest.fixture
+def good_run(good_run, tmp_path):
+    """Return a copy of the run in a copy of its folder of runs: the tests change it."""
+    shutil.copytree(str(good_run.parent), str(tmp_path / "kept"))
+    return tmp_path / "kept" / good_run.name
 
 
 def test_a_run_has_a_row(good_run):
