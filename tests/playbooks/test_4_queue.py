@@ -39,6 +39,8 @@ def nodes(pair, tmp_path):
     yield pair
     for process in pair.begun:
         end(process)
+    for ticket in (pair.path / ".state" / "local" / "jobs").glob("*/.tickets/*.json"):
+        ticket.unlink()  # of a failed test; a killed controller's ticket would lapse later
     for pid in pair.processes():
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -114,6 +116,8 @@ def test_jobs_that_wait_for_room_start_in_the_order_of_their_arrival(nodes):
         waiting[job] = begin(nodes, job, wait_for_room=seconds)
         wait_for_tickets(nodes, waiting[job], job)
     barges = begin(nodes, "q-barges")
+    # The first poll writes the ticket, and the second one its reasons.
+    nodes.until(waiting["q-third"], lambda: listed(nodes)[0]["q-third"]["waits"]["reasons"])
     jobs, table = listed(nodes)
     found = [job for job, entry in jobs.items() if entry["state"] == "waiting"]
     assert found[-3:] == ["q-first", "q-second", "q-third"], "in the order of the queue"

@@ -63,7 +63,14 @@ def test_an_old_cluster_and_its_jobs_are_taken_over(cluster):
     # Other places for the jobs, while one runs in the old place.
     moved = cluster.run("provision.yml", *SMALL, "-e", "mxcluster_job_dir=/nowhere/jobs")
     assert moved.code != 0 and not any(changes(moved.output).values()), moved.output
-    for word in ("node1", "node2", "job of-last-version", "mxcluster_job_dir", "/nowhere/jobs", "stop.yml"):
+    for word in (
+        "node1",
+        "node2",
+        "job of-last-version",
+        "mxcluster_job_dir",
+        "/nowhere/jobs",
+        "stop.yml",
+    ):
         assert word in moved.output, moved.output
 
     stopped = cluster.run("stop.yml", *SMALL, "-e", "job=of-last-version")
