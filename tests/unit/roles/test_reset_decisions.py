@@ -140,8 +140,17 @@ def test_repositories_and_keys_stay_with_what_came_from_them(cuda, driver, keys,
 @pytest.mark.parametrize(
     "base, seen, gone, removed, kept",
     [
-        ("debian", {"rc": 1}, {}, False, None),
-        ("debian", {}, {}, False, None),  # without the engine
+        ("debian", {"rc": 1, "stderr": "no such image: x: No such image: x"}, {}, False, None),
+        ("debian", {"rc": 125, "stderr": "Error: x: image not known"}, {}, False, None),  # podman
+        ("debian", {"rc": 2, "stderr": ""}, {}, False, None),  # without the engine
+        (
+            "debian",
+            {"rc": 1, "stderr": "Cannot connect to the daemon"},
+            {},
+            False,
+            "Cannot connect",
+        ),
+        ("", {"rc": 1, "stderr": "Cannot connect to the daemon"}, {}, False, None),
         ("debian", {"rc": 0}, {"rc": 0}, True, None),
         ("debian", {"rc": 0}, {}, True, None),  # check mode
         ("debian", {"rc": 0}, {"rc": 1, "stderr": "is used by a container\n"}, False, "is used"),
