@@ -12,6 +12,7 @@ GONE = (
     "/opt/mxcluster/cache",
     "/run/mxcluster",
 )
+# grep prints 0 and fails without a block. The tests read the count.
 BLOCKS = "cat /home/mxcluster/.ssh/* /home/mxcluster/.bashrc | grep -c 'of mxcluster' || true"
 # The files of a system, without those of its kernel, its logs and its caches.
 SKIPPED = (
@@ -23,7 +24,7 @@ FIND = [
     *" -o ".join("-path " + path for path in SKIPPED.split()).split(),
     *(")", "-prune", "-o", "-printf", "%p %u:%g %m\n"),
 ]
-# What a machine makes at its first boot and at logins of the administrator.
+# The files that a machine makes at its first boot and at logins of the administrator.
 OF_THE_MACHINE = re.compile("/etc/ssh/ssh_host_|/home/admin/|/var/lib/(dbus|systemd)/")
 # Links of the training user to files of root, which keep their content, owner and mode.
 TRAPS = """

@@ -4,7 +4,8 @@ import re
 
 LIMIT = ("--limit", "gpu1")
 OF_NVIDIA = re.compile(r"cuda|cublas|nvidia")
-# All names of mxcluster, of its CUDA and of its driver in folders of the system.
+# All names of mxcluster, of its CUDA and of its driver in folders of the system. ls fails if one of
+# them is missing; the test compares the list.
 TRACES = """
 ls -d /usr/local/cuda* /etc/profile.d/mxcluster* /etc/ld.so.conf.d/cuda* /opt/mxcluster \\
     /etc/yum.repos.d/mxcluster* /etc/pki/rpm-gpg/*mxcluster* /etc/modprobe.d/mxcluster* \\
