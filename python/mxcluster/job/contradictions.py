@@ -6,7 +6,7 @@ from mxcluster import schemes
 from mxcluster.datasets import DATASETS
 from mxcluster.environment import BOUND
 from mxcluster.launchers import LAUNCHERS
-from mxcluster.model.job_knobs import HOST, MEASURING, Options
+from mxcluster.model.job_knobs import DEADLINE, HOST, MEASURING, Options
 from mxcluster.model.knob import knobs_of
 from mxcluster.model.names import attempt
 
@@ -130,6 +130,17 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
         ),
         "balance=%(balance)s is refused with data_allocator=1 and kv=%(kv)s, because the batch "
         "sizes decide the shares of the data: leave data_allocator out, or use -e balance=none",
+    ),
+    (
+        lambda given: given.balance == DEADLINE and given.compression != "none",
+        "balance=deadline is refused with compression=%(compression)s, because the workers tell "
+        "each other the counts of their samples over the servers, and compression would change "
+        "these counts: use -e compression=none, or -e balance=none",
+    ),
+    (
+        lambda given: given.balance == DEADLINE and given.least_batch > given.batch_size,
+        "least_batch=%(least_batch)s is more than batch_size=%(batch_size)s, so a step would have "
+        "more samples than batch_size for each worker: use a smaller least_batch",
     ),
     _not_with_script("step_ms", "only the program of mxcluster can lengthen a step"),
     _needs(

@@ -149,6 +149,8 @@ def _training(workers: Mapping[str, Latest]) -> List[Part]:
     sizes = [batch.batch_size for _, batch in in_order if batch.batch_size]
     if len(set(sizes)) > 1:
         parts.append((6, "b %s" % batch_sizes.shown(sizes)))
+    if behind.deadline_s:
+        parts.append((6, "T %.3g s" % behind.deadline_s))
     losses = [batch.loss for batch in shown.values() if batch.loss is not None]
     if losses:
         parts.append((7, "loss %.3g" % (sum(losses) / len(losses))))

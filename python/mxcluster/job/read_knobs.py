@@ -5,7 +5,7 @@ from typing import FrozenSet, List, Tuple
 from mxcluster import schemes
 from mxcluster.job.plan import containers, mpi
 from mxcluster.launchers import LAUNCHERS
-from mxcluster.model.job_knobs import HOST, Measurements, Options, Training
+from mxcluster.model.job_knobs import DEADLINE, HOST, Measurements, Options, Training
 from mxcluster.model.knob import PROFILE, TRAIN, knobs_of, names_read
 from mxcluster.model.plan import Plan
 
@@ -41,6 +41,8 @@ def _unread(options: Options) -> FrozenSet[str]:
         found |= set(containers.KNOBS)
     if options.compression == "none":
         found.add("compression_threshold")
+    if options.balance != DEADLINE:
+        found.add("least_batch")
     if options.script:
         found |= {*Training.FIELDS, *Measurements.FIELDS, *_OF_PROGRAM} - set(_OF_EVERY_WORKER)
     else:

@@ -15,6 +15,7 @@ FILE = re.compile(
 )
 LONGEST = 400  # characters of such a name
 LARGEST_MANIFEST = 64 * 1024  # bytes; a poll carries it
+MOST_IN_PROGRESS = 500  # workers in a Progress, so that manifests and plans stay small
 
 file_name = matching(FILE.pattern, "the name of a checkpoint's file", LONGEST)
 
@@ -43,6 +44,21 @@ class ServerManifest(Manifest):
     servers: int = field(whole(0, 100000))
 
 
+class Progress(Record):
+    """What the workers know of each other with `balance=deadline`, with lists by worker."""
+
+    samples: int = field(whole(1))
+    """The number of samples of an epoch."""
+    seconds: Optional[float] = field(optional(real(0, 1e9)), default=None)
+    """The deadline T of the next step, None before all speeds are known."""
+    speeds: Sequence[float] = field(each(real(0, 1e15), MOST_IN_PROGRESS))
+    """The smoothed speed of each worker in samples per second, 0 if unknown."""
+    passes: Sequence[int] = field(each(whole(), MOST_IN_PROGRESS))
+    """The number of the pass of each worker through its shard, from 0."""
+    positions: Sequence[int] = field(each(whole(), MOST_IN_PROGRESS))
+    """The samples that each worker has trained of this pass."""
+
+
 class CheckpointManifest(Manifest):
     """The manifest of a whole checkpoint."""
 
@@ -58,7 +74,8 @@ class CheckpointManifest(Manifest):
     batch_sizes: Optional[Sequence[int]] = field(
         optional(each(whole(1, 2**31 - 1), 100000)), default=None
     )
-    """The balanced batch size of each worker."""
+    """The balanced batch size of each worker; its planned samples of a step with a Progress."""
+    progress: Optional[Progress] = field(optional(record(Progress)), default=None)
     accuracy: Optional[float] = field(optional(real(0, 1)), default=None)
     """The accuracy of worker 0 on held-out samples, None if it is unknown."""
 

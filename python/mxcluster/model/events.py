@@ -84,6 +84,8 @@ class Start(Event, kind="start"):
     batches: Optional[int] = field(_count, default=None)
     """The number of batches of an epoch."""
     batch_size: Optional[int] = field(_count, default=None)
+    small_batch: Optional[int] = field(_count, default=None)
+    """The number of samples of a small batch, with balance=deadline only."""
     samples_in_share: Optional[int] = field(_count, default=None)
     repeated: Optional[int] = field(_count, default=None)
     """The number of samples that an epoch repeats to fill batches."""
@@ -112,6 +114,8 @@ class Batch(Event, kind="batch"):
     """The trained part of the training, 0 to 1."""
     data_wait: Optional[float] = field(_part, default=None)
     """The part of the time since the event before in which the worker waited for samples."""
+    deadline_s: Optional[float] = field(_number, default=None)
+    """The deadline of the next step in seconds, with balance=deadline only."""
 
 
 class Epoch(Event, kind="epoch"):
@@ -198,6 +202,25 @@ class Waits(Event, kind="waits"):
     seconds: float = field(_figure)
     """The duration of the training."""
     waited_s: float = field(_figure)
+
+
+class Breakdown(PlannedEvent, kind="breakdown"):
+    """The parts of a worker's steps with balance=deadline: means in seconds a step."""
+
+    steps: int = field(whole(1))
+    """The number of steps after the warm-up."""
+    seconds: float = field(_figure)
+    """The duration of a step. The parts leave out what Python does between them."""
+    data_s: float = field(_figure)
+    """The wait for samples."""
+    compute_s: float = field(_figure)
+    """The forward and backward passes of the small batches."""
+    exchange_s: float = field(_figure)
+    """The wait for the counts of all workers, after the last pass."""
+    remainder_s: float = field(_figure)
+    """The wait for workers whose last small batch ends later."""
+    push_pull_s: float = field(_figure)
+    """The push of the gradients, their sum on the servers, and the pull of the weights."""
 
 
 def _name(value: object) -> Optional[str]:
@@ -290,6 +313,11 @@ class Balance(PlannedEvent, kind="balance"):
     sizes: Sequence[int] = field(each(whole(1), 10000))
     speeds: Sequence[float] = field(_figures)
     """The speed of each of these workers in samples per second."""
+    small: Optional[Sequence[int]] = field(optional(each(whole(1), 10000)), default=None)
+    """The size of the small batches of each of these workers, with balance=deadline only. `sizes`
+    are then the planned samples of a step."""
+    deadline_s: Optional[float] = field(_number, default=None)
+    """The deadline of the next step in seconds, with balance=deadline only."""
 
 
 class Profile(PlannedEvent, kind="profile"):

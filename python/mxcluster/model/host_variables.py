@@ -57,7 +57,8 @@ _weight = real_number(LEAST, MOST, "a weight from %.6f to %d, such as 1 or 2.5" 
 _batch_max = whole_number(
     0,
     MOST,
-    "a whole number of samples from 0 to %d (0: no limit, and only for balance=batch)" % MOST,
+    "a whole number of samples from 0 to %d (0: no limit, and only for balance=batch and "
+    "balance=deadline)" % MOST,
 )
 _speeds = Written(
     to_numbers,
@@ -121,7 +122,8 @@ class HostVariables(Record, strict=True):
     worker_share: Optional[float] = _variable(_weight, None, "1")
     """weight of its shard under `data_allocator=1`; equal inside a group"""
     worker_batch_max: int = _variable(_batch_max, 0, "no limit")
-    """most samples in a batch of its workers under `balance=batch`"""
+    """most samples in a batch of its workers under `balance=batch`, in a small batch under
+    `balance=deadline`"""
     slowdown: float = _variable(slowdown_factor, 1.0, "1")
     """[emulates](balance.md#slowed-workers) a machine that is slower by this factor"""
     workers_per_host: int = _variable(_per_host("workers"), 1, "1")

@@ -62,9 +62,19 @@ from mxcluster.numbers import to_float, to_int
 T = TypeVar("T")
 
 PROGRAMS = ("image_classification",)
+DEADLINE = "deadline"  # the value of the knob `balance`
 MEASURING = "profile"  # the program of profile.yml
 # The networks of the program itself. The node record lists the networks of MXNet's model zoo.
 NETWORKS = ("mlp", "lenet", "resnet20", "inception-bn-28-small")
+
+# The names of networks without BatchNorm, own ones and those of the model zoo.
+_WITHOUT_BATCH_NORM = re.compile(r"mlp|lenet|alexnet|squeezenet.*|vgg[0-9]+")
+
+
+def has_batch_norm(network: str) -> bool:
+    """Return True if the network of this name, own or of MXNet's model zoo, has BatchNorm."""
+    return not _WITHOUT_BATCH_NORM.fullmatch(network)
+
 
 # The values of the knob `runtime`, and the default image, which the role container_image brings.
 HOST = "host"  # the runtime without containers
@@ -238,11 +248,16 @@ class Training(Record):
     `data_sharding`."""
     batch_size: int = _inherited(whole_number(1, MOST), 32, (TRAIN, COMPARE, PROFILE))
     """The number of samples in a batch of one worker."""
-    balance: str = _inherited(one_of("none", "batch"), "none", (TRAIN, BENCHMARK))
+    balance: str = _inherited(one_of("none", "batch", DEADLINE), "none", (TRAIN, BENCHMARK))
     """`batch` fits the batch sizes of the workers to their measured speeds at the end of every
     epoch. The sum of the sizes stays `batch_size` times the number of workers. Under `dist_gsync`,
-    the sum of each group stays the same too. `none` gives every worker `batch_size`. `batch`
-    requires the training program of mxcluster, and one of the schemes {sums_every_step}."""
+    the sum of each group stays the same too. `deadline` gives all workers the same time for a step,
+    and the update is the mean over all samples that they have trained in it. `none` gives every
+    worker `batch_size`. `batch` and `deadline` require the training program of mxcluster, and one
+    of the schemes {sums_every_step}."""
+    least_batch: int = _inherited(whole_number(1, MOST), 1)
+    """The least number of samples in a small batch of `balance=deadline`. A network with BatchNorm
+    needs about 8, because BatchNorm takes mean and variance of one small batch."""
     lr: float = knob(above_0(MOST), 0.05, inherited=True)
     """The learning rate."""
     compression: str = _inherited(one_of("none", "2bit"), "none")

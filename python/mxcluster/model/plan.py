@@ -10,6 +10,7 @@ from typing import Dict, Iterator, List, Optional, Sequence, Tuple, Type, TypeVa
 from mxcluster import schemes
 from mxcluster.launchers import LAUNCHERS, SSH
 from mxcluster.model import names
+from mxcluster.model.checkpoint import Progress
 from mxcluster.model.firewall import FirewallRequest
 from mxcluster.model.job_knobs import Options, of_plan
 from mxcluster.model.node_record import Cuda
@@ -162,11 +163,17 @@ class Timeouts(Record):
 
 
 class Balance(Record):
-    """The first batch sizes of the workers and their bounds, in samples by worker."""
+    """The first batch sizes of the workers and their bounds, in samples by worker.
+
+    With balance=deadline the sizes are the planned samples of a step, and the bounds are those of
+    the small batches.
+    """
 
     sizes: List[int] = field(each(whole(1), MOST))
     least: List[int] = field(_indices, default=[])
     most: List[int] = field(_indices, default=[])
+    progress: Optional[Progress] = field(optional(record(Progress)), default=None)
+    """The state of balance=deadline in the checkpoint from which the job resumes."""
 
 
 class Container(Record, nulls=True):

@@ -1,16 +1,17 @@
 """Define the arguments of a worker's training program: one JSON object on its command line."""
 
 import json
-from typing import List, Sequence
+from typing import List, Optional, Sequence
 
 from mxcluster import schemes
 from mxcluster.errors import BadInput
+from mxcluster.model.checkpoint import Progress
 from mxcluster.model.host_variables import MOST_SLOWDOWN
 from mxcluster.model.job_knobs import MOST_PROCESSES, Measurements, Scheme, Training
 from mxcluster.model.knob import knob
 from mxcluster.model.names import MOST_GPU
-from mxcluster.model.record import field
-from mxcluster.model.shapes import Wrong, each, real, text, whole
+from mxcluster.model.record import field, record
+from mxcluster.model.shapes import Wrong, each, optional, real, text, whole
 from mxcluster.model.written import LEAST, MOST, one_of
 
 _sizes = each(whole(1, MOST * MOST_PROCESSES), MOST_PROCESSES)
@@ -32,11 +33,15 @@ class ProgramArguments(Scheme, Training, Measurements, strict=True):
     model_load_file: str = field(text, default="")
     """The .params file of a checkpoint, saved after model_load_epoch."""
     batch_sizes: Sequence[int] = field(_sizes, default=[])
-    """The first batch size of each worker under balance=batch, [] for equal sizes."""
+    """The first batch size of each worker under balance=batch, and its first planned samples of a
+    step under balance=deadline. [] for equal sizes."""
     batch_least: Sequence[int] = field(_sizes, default=[])
-    """The least batch size of each worker, [] for 1."""
+    """The least batch size of each worker, [] for 1. Under balance=deadline that of its small
+    batches, [] for least_batch."""
     batch_most: Sequence[int] = field(_sizes, default=[])
     """The largest batch size of each worker, [] for no limit."""
+    progress: Optional[Progress] = field(optional(record(Progress)), default=None)
+    """The state of balance=deadline in the checkpoint from which the job resumes."""
     slowdown: float = field(real(1, MOST_SLOWDOWN), default=1.0)
     """The factor for the time of each step, to emulate a slower node."""
 

@@ -226,3 +226,10 @@ def test_the_last_batch_sizes_stay_after_the_last_worker_has_ended():
         for events in answer["progress"].values():
             events["end"] = {"accuracy": 0.9, "time": 1011.0}
     assert "b 48/16" in line(answers)
+
+
+def test_a_job_with_a_deadline_shows_it():
+    answers = two_nodes()
+    assert "T 0" not in line(answers)
+    answers["node2"]["progress"]["worker-3"]["batch"]["deadline_s"] = 0.21333
+    assert "  T 0.213 s  loss 0.31" in line(answers)

@@ -373,6 +373,21 @@ def test_what_does_not_suit_balanced_batches_is_refused(given, words):
 
 
 @pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"kv": "dist_async"}, "balance=deadline is refused with kv=dist_async. Each update must"),
+        ({"script": "train.py"}, "balance=deadline is refused with a script"),
+        ({"data_allocator": 1}, "balance=deadline is refused with data_allocator=1"),
+        ({"compression": "2bit"}, "balance=deadline is refused with compression=2bit, because the"),
+        ({"least_batch": 33}, "least_batch=33 is more than batch_size=32"),
+        ({"least_batch": "0"}, "least_batch='0' is refused"),
+    ],
+)
+def test_what_does_not_suit_a_deadline_is_refused(given, words):
+    assert words in refused(**dict({"balance": "deadline"}, **given))
+
+
+@pytest.mark.parametrize(
     "given,words",
     [
         ({"env": {"MXNET_KVSTORE_BIGARRAY_BOUND": "1e6"}}, "must be a whole number from 1 to"),

@@ -183,7 +183,11 @@ def _equipped(plan: Plan, inputs: Inputs, work: Work) -> List[Process]:
                 options,
                 inputs.records[process.host].data_dir,
                 model if inputs.model_file else None,
-            ).replaced(slowdown=plan.slowdowns[process.index or 0], **sizes)
+            ).replaced(
+                slowdown=plan.slowdowns[process.index or 0],
+                progress=plan.balance.progress if plan.balance else None,
+                **sizes,
+            )
         command = processes.command(process, plan, arguments)
         cpus, variables = own.get(process.name, cores.ALL)
         env = processes.environment(process, plan, dict(common, **variables))

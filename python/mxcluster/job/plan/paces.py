@@ -2,11 +2,12 @@
 
 from typing import Dict, List, Mapping, Optional, Sequence
 
-from mxcluster import batch_sizes, work_load
-from mxcluster.errors import BadInput, some
-from mxcluster.model.checkpoint import CheckpointManifest
+from mxcluster import batch_sizes, deadline, work_load
+from mxcluster.errors import BadInput, refuse, some
+from mxcluster.lists import unique
+from mxcluster.model.checkpoint import CheckpointManifest, Progress
 from mxcluster.model.host_variables import HostVariables
-from mxcluster.model.job_knobs import Options
+from mxcluster.model.job_knobs import DEADLINE, Options
 from mxcluster.model.plan import Balance, Plan
 
 Variables = Mapping[str, HostVariables]
@@ -22,6 +23,9 @@ def first_sizes(
 ) -> Optional[Balance]:
     """Return the first batch sizes and their bounds, None for a job with balance=none.
 
+    With balance=deadline the sizes are the planned samples of a step, and the bounds are those of
+    the small batches, with least_batch as the least size.
+
     The sizes of workers that wait for each other add up to batch_size times the number of these
     workers. Each size gives every GPU of the worker a sample, and is at most the worker_batch_max
     of the host. Within these bounds, the sizes are proportional to `speeds`, or equal without
@@ -34,7 +38,11 @@ def first_sizes(
     if options.balance == "none":
         return None
     limits = [variables[host].worker_batch_max for host in lines]
+    by_deadline = options.balance == DEADLINE
     least = [work_load.least(of_gpus) if of_gpus else 1 for of_gpus in loads]
+    if by_deadline:
+        least = [max(size, options.least_batch) for size in least]
+        _check_small(lines, least, limits)
     sizes, most = [0] * len(lines), [0] * len(lines)
     for members in waiting:
         total = options.batch_size * len(members)
@@ -44,8 +52,8 @@ def first_sizes(
             found = batch_sizes.divide(
                 [speeds[worker] if speeds else 1 for worker in members],
                 total,
-                [least[worker] for worker in members],
-                [most[worker] for worker in members],
+                [1 if by_deadline else least[worker] for worker in members],
+                [total if by_deadline else most[worker] for worker in members],
             )
         except BadInput as refusal:
             raise BadInput(
@@ -60,6 +68,42 @@ def first_sizes(
         for worker, size in zip(members, found):
             sizes[worker] = size
     return Balance(sizes=sizes, least=least, most=most)
+
+
+def _check_small(lines: Sequence[str], least: Sequence[int], limits: Sequence[int]) -> None:
+    """Refuse small batches above worker_batch_max. Args: `lines` the host of each worker."""
+    refuse(
+        "%s: worker_batch_max=%d is below the least size %d of a small batch (least_batch): use a "
+        "larger worker_batch_max, or a smaller least_batch" % (host, limit, size)
+        for host, size, limit in unique(zip(lines, least, limits))
+        if 0 < limit < size
+    )
+
+
+def small_sizes(balance: Balance) -> List[int]:
+    """Return the first size of each worker's small batches, with balance=deadline."""
+    return deadline.small_sizes(balance.sizes, balance.least, balance.most)
+
+
+def earlier_progress(
+    manifest: Optional[CheckpointManifest], workers: int, options: Options
+) -> Optional[Progress]:
+    """Return the state of balance=deadline from the manifest of a checkpoint.
+
+    The result is None for another number of workers, whose speeds and shards are unknown. With
+    another batch_size the speeds count, but the deadline and the shards are new.
+    """
+    found = manifest.progress if manifest else None
+    if not manifest or not found or options.balance != DEADLINE or len(found.speeds) != workers:
+        return None
+    if manifest.batch_size == options.batch_size:
+        return found
+    walks = [deadline.Walk(*pair) for pair in zip(found.passes, found.positions)]
+    return found.replaced(
+        seconds=None,
+        passes=[deadline.anew(walk).number for walk in walks],
+        positions=[0] * workers,
+    )
 
 
 def earlier_sizes(manifest: Optional[CheckpointManifest], workers: int) -> Optional[Sequence[int]]:
@@ -99,12 +143,13 @@ def unusual_sizes(plan: Plan) -> Dict[str, List[int]]:
     balance, batch, count = plan.balance, plan.options.batch_size, len(plan.slowdowns)
     if not balance:
         return {}
+    usual = plan.options.least_batch if plan.options.balance == DEADLINE else 1
     members_of = {worker: len(members) for members in plan.together for worker in members}
     return {
         name: sizes
         for name, sizes, usual in (
             ("batch_sizes", balance.sizes, [batch] * count),
-            ("batch_least", balance.least, [1] * count),
+            ("batch_least", balance.least, [usual] * count),
             ("batch_most", balance.most, [batch * members_of[one] for one in range(count)]),
         )
         if sizes != usual

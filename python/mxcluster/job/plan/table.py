@@ -3,7 +3,7 @@
 from fractions import Fraction
 from typing import Iterator, List, Optional, Tuple
 
-from mxcluster import batch_sizes, schemes, work_load
+from mxcluster import batch_sizes, deadline, schemes, work_load
 from mxcluster.cluster_files import batches_per_epoch, cut
 from mxcluster.cluster_files import length as length_of
 from mxcluster.datasets import training_samples
@@ -12,8 +12,8 @@ from mxcluster.job import launchers
 from mxcluster.job.options import step_size
 from mxcluster.job.plan import containers, paces
 from mxcluster.lists import aligned, grouped, several, spans
-from mxcluster.model.job_knobs import Options
-from mxcluster.model.plan import Plan, Process
+from mxcluster.model.job_knobs import DEADLINE, Options, has_batch_norm
+from mxcluster.model.plan import Balance, Plan, Process
 
 HEADINGS = ("role", "index", "host", "address:port", "interface", "GPUs", "CPUs", "group", "share")
 CPUS = HEADINGS.index("CPUs")  # the column of a job whose processes have CPUs of their own
@@ -50,7 +50,8 @@ def batches(plan: Plan) -> Optional[Tuple[List[int], List[int]]]:
             sum((length_of(plan.shares[index]) for index in one), Fraction(0)) for one in together
         ]
         _, counts, repeated = batch_sizes.epoch_of(plan.balance.sizes, samples, together, weights)
-        return counts, repeated
+        # With balance=deadline a worker goes on in its shard, and fills up no batch.
+        return counts, [0] * len(counts) if options.balance == DEADLINE else repeated
     return batches_per_epoch(ranges, options.batch_size, schemes.waiting_sets(plan.kv, plan.groups))
 
 
@@ -112,7 +113,9 @@ def _training(plan: Plan, counts: List[int], repeated: List[int]) -> Iterator[st
     )
     if options.data_dir and options.data == "synthetic":
         yield "data_dir=%s has no effect: data=synthetic has no files" % options.data_dir
-    if plan.balance:
+    if plan.balance and options.balance == DEADLINE:
+        yield from _deadline(plan, plan.balance)
+    elif plan.balance:
         yield (
             "batch sizes follow the workers' speeds (balance=%s), %d samples a step%s; "
             "first sizes: %s"
@@ -129,12 +132,35 @@ def _training(plan: Plan, counts: List[int], repeated: List[int]) -> Iterator[st
             options.compression.replace("bit", " bits"),
             options.compression_threshold,
         )
-    yield "batches per epoch: %s" % _per_worker(counts)
+    yield "%s per epoch: %s" % (
+        "planned steps" if options.balance == DEADLINE else "batches",
+        _per_worker(counts),
+    )
     yield from _splits(plan)
     if any(repeated):
         yield "samples repeated per epoch to fill the batches: %d to %d a worker" % (
             min(repeated),
             max(repeated),
+        )
+
+
+def _deadline(plan: Plan, balance: Balance) -> Iterator[str]:
+    """Yield the lines about balance=deadline."""
+    small, progress = paces.small_sizes(balance), balance.progress
+    yield "workers step by a common deadline (balance=deadline%s), about %d samples a step%s" % (
+        ", %.3g s at first" % progress.seconds if progress and progress.seconds else "",
+        sum(balance.sizes),
+        " in all groups" if len(plan.together) > 1 else "",
+    )
+    yield "first samples a step: %s; of a small batch: %s" % (
+        _per_worker(balance.sizes),
+        _per_worker(small),
+    )
+    if min(small) < deadline.FEW and has_batch_norm(plan.options.network):
+        yield (
+            "warning: BatchNorm of %s takes mean and variance of small batches of %d samples: set "
+            "least_batch=%d, and a larger batch_size if steps become too long"
+            % (plan.options.network, min(small), deadline.FEW)
         )
 
 

@@ -50,6 +50,9 @@ def work_of(
         together,
         earlier or (list(profile.job_speeds(known).values()) if known else None),
     )
+    if balance:
+        progress = paces.earlier_progress(inputs.checkpoint, len(workers), options)
+        balance = balance.replaced(progress=progress)
     parts = division.shares
     if balance:  # The batch sizes decide the shares, from the first epoch on.
         parts = shares.of_sizes(parts, balance.sizes, together)

@@ -4,17 +4,29 @@ import datetime
 import json
 import os
 import urllib.parse
-from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Dict,
+    FrozenSet,
+    Iterable,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from mxcluster.exit_codes import describe
 from mxcluster.job import read_knobs
+from mxcluster.job.plan import paces
 from mxcluster.job.report import figures, resources, series, what_ran_panel
 from mxcluster.job.report.figures import Figures
 from mxcluster.job.report.series import Histogram, Run, group_label, several_groups
 from mxcluster.job.verdict_text import clock, figure, hints, printable, sentence
 from mxcluster.lists import several, spans
-from mxcluster.model.events import Note
-from mxcluster.model.job_knobs import MpiOptions, Options
+from mxcluster.model.events import Breakdown, Note
+from mxcluster.model.job_knobs import DEADLINE, MpiOptions, Options
 from mxcluster.model.plan import WORKER, Plan, Process
 from mxcluster.model.run_record import RunRecord
 from mxcluster.model.verdict import Verdict
@@ -52,6 +64,21 @@ class SizesRow(NamedTuple):
     group: str  # the group's label, "" for all workers
     sizes: str  # of the workers in order
     speeds: str  # samples per second of the workers in order
+    small: str = ""  # with balance=deadline, of the small batches of the workers in order
+    deadline: str = ""  # seconds
+
+
+class StepRow(NamedTuple):
+    """The parts of a worker's steps with balance=deadline, in milliseconds a step."""
+
+    process: str
+    steps: str
+    step: str
+    compute: str
+    data: str
+    exchange: str
+    remainder: str
+    push_pull: str
 
 
 class Frame(NamedTuple):
@@ -129,11 +156,7 @@ def render(
         trains=not plan.mpi,
         grouped=several_groups(plan),
         processes=rows,
-        columns={
-            name
-            for name in ("gpus", "samples", "speed", "waited")
-            if any(getattr(row, name) for row in rows)
-        },
+        columns=_filled(rows),
         bottleneck=verdict.bottleneck and printable(verdict.bottleneck),
         used=resources.process_rows(data.resources, plan) if data.resources else [],
         unmeasured=resources.why_empty(verdict.seconds),
@@ -141,9 +164,16 @@ def render(
         y=y_table(data, plan),
         dropped=any(histogram.dropped for histogram in data.histograms.values()),
         sizes=sizes_table(data, plan),
+        steps=steps_table(data),
         notes=[_note(event, data.begin or 0.0) for event in data.notes],
         logs=log_rows(plan, logs),
     )
+
+
+def _filled(rows: Sequence[ProcessRow]) -> Set[str]:
+    """Return the optional columns of the table of processes in which a row has a text."""
+    names = ("gpus", "samples", "speed", "waited")
+    return {name for name in names if any(getattr(row, name) for row in rows)}
 
 
 def log_rows(plan: Plan, logs: Mapping[str, List[str]]) -> List[Tuple[str, str, List[str], str]]:
@@ -270,25 +300,54 @@ def sizes_table(data: Run, plan: Plan) -> List[SizesRow]:
         for number, members in enumerate(groups)
     }
 
-    def row(
-        when: str, epoch: str, first: Optional[int], sizes: Sequence[int], speeds: Sequence[float]
-    ) -> SizesRow:
-        group = labels.get(first, "")
-        return SizesRow(
-            when, epoch, group, ", ".join(map(str, sizes)), ", ".join(map(figure, speeds))
+    def row(first: Optional[int], sizes: Sequence[int], **others: str) -> SizesRow:
+        return SizesRow(group=labels.get(first, ""), sizes=_listed(sizes), **others)
+
+    small = paces.small_sizes(plan.balance) if plan.options.balance == DEADLINE else []
+    return [
+        row(
+            members[0],
+            [first[index] for index in members],
+            when="",
+            epoch="",
+            speeds="",
+            small=_listed([small[index] for index in members] if small else []),
+        )
+        for members in groups
+    ] + [
+        row(
+            event.index,
+            event.sizes,
+            when=clock(event.time - (data.begin or 0.0)),
+            epoch=str(event.epoch + 1),
+            speeds=_listed(event.speeds),
+            small=_listed(event.small or []),
+            deadline="" if event.deadline_s is None else figure(event.deadline_s),
+        )
+        for event in data.balance
+    ]
+
+
+def _listed(numbers: Sequence[float]) -> str:
+    return ", ".join(
+        str(number) if isinstance(number, int) else figure(number) for number in numbers
+    )
+
+
+def steps_table(data: Run) -> List[StepRow]:
+    """Return the rows of the table of steps, [] for a job without balance=deadline."""
+
+    def row(index: int, found: Breakdown) -> StepRow:
+        parts = [found.seconds, found.compute_s, found.data_s, found.exchange_s]
+        parts += [found.remainder_s, found.push_pull_s]
+        return StepRow(
+            "worker %d" % index, str(found.steps), *("%.3g" % (1000 * part) for part in parts)
         )
 
     return [
-        row("", "", members[0], [first[index] for index in members], []) for members in groups
-    ] + [
-        row(
-            clock(event.time - (data.begin or 0.0)),
-            str(event.epoch + 1),
-            event.index,
-            event.sizes,
-            event.speeds,
-        )
-        for event in data.balance
+        row(index, worker.breakdown)
+        for index, worker in sorted(data.workers.items())
+        if worker.breakdown
     ]
 
 

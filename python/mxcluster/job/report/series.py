@@ -24,6 +24,7 @@ from mxcluster.model.events import (
     MOST_METRICS,
     Balance,
     Batch,
+    Breakdown,
     End,
     Epoch,
     Event,
@@ -98,6 +99,7 @@ class Worker:
         self.readings: Dict[str, List[Reading]] = collections.defaultdict(list)
         self._place: Dict[str, float] = {}  # {axis: the last known number}
         self.start, self.end, self.waits = Start(), End(), StoreWaits()
+        self.breakdown: Optional[Breakdown] = None
 
     def add(self, event: Event, begin: float) -> None:
         """Take over the figures of `event`. The job's first event has the time `begin`."""
@@ -107,6 +109,8 @@ class Worker:
             self.end = event
         elif isinstance(event, StoreWaits):
             self.waits = event
+        elif isinstance(event, Breakdown):
+            self.breakdown = event
         self._move(event)
         seconds = event.time - begin
         if isinstance(event, Metric) and event.name and event.value is not None:
@@ -127,7 +131,8 @@ class Worker:
         if isinstance(event, Batch):
             place = {"step": event.step, "samples": event.samples}
             if event.epoch is not None and event.batch is not None and self.start.batches:
-                place["epoch"] = event.epoch + (event.batch + 1) / self.start.batches
+                # With balance=deadline an epoch may have more steps than planned.
+                place["epoch"] = event.epoch + min(1, (event.batch + 1) / self.start.batches)
         elif isinstance(event, Metric) and event.epoch is not None:
             place = {"epoch": event.epoch + 1.0}
         elif isinstance(event, Epoch):

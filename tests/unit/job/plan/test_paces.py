@@ -7,7 +7,7 @@ import pytest
 from mxcluster import work_load
 from mxcluster.errors import BadInput
 from mxcluster.job.plan import paces, table
-from mxcluster.model.checkpoint import CheckpointManifest
+from mxcluster.model.checkpoint import CheckpointManifest, Progress
 from mxcluster.model.host_variables import of_hosts
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.plan import Balance
@@ -122,6 +122,86 @@ def test_a_batch_is_never_too_small_for_gpus_of_unequal_speed():
         least = work_load.least(loads)
         assert all(0 not in work_load.split(size, loads) for size in range(least, 500))
         assert least == 1 or 0 in work_load.split(least - 1, loads)
+
+
+DEADLINE = {"kv": "dist_sync", "balance": "deadline", "batch_size": 32}
+PROGRESS = Progress(
+    samples=1437,
+    seconds=0.25,
+    speeds=[200.0, 100.0, 100.0, 100.0],
+    passes=[3, 2, 2, 2],
+    positions=[5, 0, 7, 9],
+)
+
+
+def of_deadline(batch_size=32):
+    return manifest([50, 26, 26, 26]).replaced(progress=PROGRESS, batch_size=batch_size)
+
+
+def test_the_plan_shows_the_small_batches_of_a_deadline():
+    made = plan({"node2": {"worker_batch_max": 16}}, **DEADLINE)
+    assert made.balance == Balance(
+        sizes=[32] * 4, least=[1] * 4, most=[128, 16, 128, 128], progress=None
+    )
+    assert argument(made, "worker-0", "batch_sizes") is None
+    assert argument(made, "worker-0", "batch_least") is None
+    text = table(made)
+    assert (
+        "workers step by a common deadline (balance=deadline), about 128 samples a step\n"
+        "first samples a step: 32; of a small batch: 2\n" in text
+    )
+    assert "planned steps per epoch: 12\n" in text and "repeated" not in text
+    made = plan({"node2": {"worker_batch_max": 16}}, least_batch=8, **DEADLINE)
+    assert made.balance.least == [8] * 4 and "of a small batch: 8\n" in table(made)
+    assert argument(made, "worker-0", "batch_least") is None, "the program's default"
+    with pytest.raises(BadInput, match="node2: worker_batch_max=4 is below the least size 8 of a"):
+        plan({"node2": {"worker_batch_max": 4}}, least_batch=8, **DEADLINE)
+
+
+def test_small_batches_are_too_small_for_batch_norm():
+    words = "warning: BatchNorm of resnet20 takes mean and variance of small batches of 2 samples"
+    assert words in table(plan(network="resnet20", **DEADLINE))
+    assert words not in table(plan(network="mlp", **DEADLINE))
+    assert "warning" not in table(plan(network="resnet20", least_batch=8, **DEADLINE))
+    assert "warning" not in table(plan(network="resnet20", kv="dist_sync"))
+
+
+def test_known_speeds_give_the_first_small_batches_of_a_deadline():
+    found = paces.first_sizes(
+        Options(balance="deadline", batch_size=64),
+        list("ab"),
+        of_hosts("ab", {"a": {"worker_batch_max": 5}}),
+        [[], [1.0, 1.0]],
+        [[0, 1]],
+        [300.0, 20.0],
+    )
+    # worker_batch_max limits a small batch, and not the samples of a step.
+    assert found.sizes == [120, 8] and found.least == [1, 2]
+    assert paces.small_sizes(found) == [5, 2]
+
+
+def test_a_resumed_job_goes_on_with_the_deadline_of_its_checkpoint():
+    made = plan(checkpoint=of_deadline(), **DEADLINE)
+    assert made.balance.sizes == [50, 26, 26, 26] and made.balance.progress == PROGRESS
+    assert argument(made, "worker-3", "progress") == PROGRESS.encode()
+    assert "(balance=deadline, 0.25 s at first)" in table(made)
+
+
+@pytest.mark.parametrize(
+    "given,wanted",
+    [
+        ({"num_workers": 3}, None),
+        ({"balance": "batch"}, None),
+        (
+            {"batch_size": 64},
+            PROGRESS.replaced(seconds=None, passes=[4, 2, 3, 3], positions=[0, 0, 0, 0]),
+        ),
+    ],
+)
+def test_another_job_does_not_go_on_with_the_deadline(given, wanted):
+    """Another number of workers starts afresh. Another batch_size keeps the speeds only."""
+    made = plan(checkpoint=of_deadline(), **dict(DEADLINE, **given))
+    assert made.balance.progress == wanted
 
 
 def test_a_slow_host_slows_its_workers_down():

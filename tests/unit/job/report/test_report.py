@@ -22,6 +22,7 @@ from mxcluster.model.answers import Lost, NodeResult
 from mxcluster.model.events import (
     Balance,
     Batch,
+    Breakdown,
     End,
     Epoch,
     Event,
@@ -407,6 +408,29 @@ def test_a_balanced_job_shows_the_batch_sizes_of_each_group():
         found = page_of(plan, [sizes])
         for text in (*first, then):
             assert text in found, text
+
+
+def test_a_job_with_a_deadline_shows_small_batches_and_the_parts_of_a_step():
+    balance = plans.Balance(sizes=[40, 24, 32, 32], least=[1] * 4, most=[128] * 4)
+    plan = fake_run.make_plan(groups=1)
+    plan = plan.replaced(balance=balance, options=plan.options.replaced(balance="deadline"))
+    sizes = Balance(
+        **dict(role="worker", index=0, epoch=1, sizes=[64, 32, 16, 16]),
+        speeds=[400.4, 200, 100, 100],
+        small=[4, 2, 1, 1],
+        deadline_s=0.16,
+    )
+    parts = Breakdown(
+        **dict(role="worker", index=2, steps=40, seconds=0.18, data_s=0.001, compute_s=0.16),
+        exchange_s=0.0,
+        remainder_s=0.005,
+        push_pull_s=0.0125,
+    )
+    found = page_of(plan, [sizes, parts])
+    assert "start 40, 24, 32, 32 3, 2, 2, 2" in found
+    assert " 2 64, 32, 16, 16 4, 2, 1, 1 0.16 400, 200, 100, 100" in found
+    assert "Parts of a step" in found and "worker 2 40 180 160 1 0 5 12.5" in found
+    assert "Parts of a step" not in page_of(plan, [sizes])
 
 
 @pytest.mark.parametrize(

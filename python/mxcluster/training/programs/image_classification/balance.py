@@ -4,23 +4,16 @@ The sizes change only among workers that wait for each other. These workers are 
 job, or the members of a group.
 """
 
-from typing import List, NamedTuple, Sequence, TypeVar
+from typing import List, Sequence, TypeVar
 
 from mxcluster import batch_sizes
-from mxcluster.model.program_arguments import ProgramArguments
+from mxcluster.model import events
 from mxcluster.node.mxnet_types import KVStore
 from mxcluster.training.kvstore.assigned_key import AssignedKey
 from mxcluster.training.programs.image_classification.shard import Shards
+from mxcluster.training.programs.image_classification.sizes import Sizes
 
 Number = TypeVar("Number", int, float)
-
-
-class Sizes(NamedTuple):
-    """The batch sizes of the job's workers, each a list by index."""
-
-    first: Sequence[int]
-    least: Sequence[int]
-    most: Sequence[int]
 
 
 class Balance(object):
@@ -75,44 +68,18 @@ class Balance(object):
         changed. Raises BadInput for an invalid speed.
         """
         before = self._state.sizes
-        self.speeds = self._own(self._key.exchange(self.speed.value()))
+        self.speeds = self._own([speed for (speed,) in self._key.exchange(self.speed.value())])
         self._state = batch_sizes.follow(
             self._state, self.speeds, self._least, self._most, self.members
         )
         self.speed.resize(self._state.sizes[self._place])
         return self._state.sizes != before
 
+    def event(self, epoch: int) -> events.Balance:
+        """Return the event about the present sizes, which hold from the epoch `epoch` on."""
+        return events.Balance(
+            epoch=epoch, workers=self.members, sizes=self.own_sizes, speeds=self.speeds
+        )
+
     def _own(self, numbers: Sequence[Number]) -> List[Number]:
         return [numbers[member] for member in self.members]
-
-
-def sizes_of(args: ProgramArguments, shards: Shards) -> Sizes:
-    """Return the batch sizes of the job's workers.
-
-    Raises BadInput if the sizes contradict each other.
-
-    Args:
-        args: the arguments of the program.
-        shards: the shards of the workers.
-    """
-    sizes = args.batch_sizes or [args.batch_size] * shards.workers
-    least, most = args.batch_least or [1] * shards.workers, args.batch_most
-    if not most:
-        of_worker = {
-            worker: args.batch_size * len(members)
-            for members in shards.waiting
-            for worker in members
-        }
-        most = [of_worker[worker] for worker in range(shards.workers)]
-    for name, numbers in (
-        ("the batch sizes", sizes),
-        ("batch_least", least),
-        ("batch_most", most),
-    ):
-        batch_sizes.check_count(name, numbers, shards.workers)
-    for members in shards.waiting:
-        total = args.batch_size * len(members)
-        of_set = [[numbers[worker] for worker in members] for numbers in (sizes, least, most)]
-        batch_sizes.check_bounds(total, *of_set[1:])
-        batch_sizes.check_sizes(of_set[0], total, *of_set[1:])
-    return Sizes(sizes, least, most)

@@ -13,7 +13,8 @@ import mxnet as mx
 
 from mxcluster import checkpoints
 from mxcluster.errors import BadInput
-from mxcluster.model.checkpoint import CheckpointManifest
+from mxcluster.model.checkpoint import CheckpointManifest, Progress
+from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.model.server_messages import ForgetRequest, SaveRequest
 from mxcluster.node.mxnet_types import KVStore, Module
 from mxcluster.training.kvstore import optimizer_states, server_messages
@@ -51,13 +52,20 @@ class Saver(object):
             )
             kv._set_updater(self.updates)
 
-    def save(self, epochs: int, batch_sizes: Optional[Sequence[int]], accuracy: float) -> None:
+    def save(
+        self,
+        epochs: int,
+        batch_sizes: Optional[Sequence[int]],
+        progress: Optional[Progress],
+        accuracy: float,
+    ) -> None:
         """Write the checkpoint after `epochs` epochs, and delete old checkpoints.
 
         The method writes the manifest last, so that no reader takes an incomplete checkpoint.
 
         Args: `batch_sizes` the balanced batch size of each worker, None for other sizes;
-        `accuracy` of the weights on held-out samples, 0 to 1.
+        `progress` the state of balance=deadline, None for other jobs; `accuracy` of the weights on
+        held-out samples, 0 to 1.
         """
         network, number = self.manifest.network, uuid.uuid4().hex
         name = checkpoints.name_of(network, epochs)
@@ -77,7 +85,11 @@ class Saver(object):
             path + ".json",
             [path + ".params"],
             self.manifest.replaced(
-                id=number, epoch=epochs, batch_sizes=batch_sizes, accuracy=accuracy
+                id=number,
+                epoch=epochs,
+                batch_sizes=batch_sizes,
+                progress=progress,
+                accuracy=accuracy,
             ),
         )
         # Delete old checkpoints last, when the new checkpoint is complete.
@@ -89,6 +101,50 @@ class Saver(object):
             request = ForgetRequest(network=network, epochs=last, spared=spared)
             server_messages.send(self.kv, "forget", request)
         checkpoints.forget(self.folder, network, last, spared)
+
+
+def saver_of(args: ProgramArguments, module: Module, kv: KVStore, index: int) -> Optional[Saver]:
+    """Return the Saver of the worker `index`, or None if this worker writes no checkpoints.
+
+    Only worker 0 of a job that saves or resumes checkpoints has a Saver.
+    """
+    folder = os.environ.get("MXCLUSTER_JOB_DIR")
+    if not folder or index != 0 or not (args.savemodel or os.environ.get("MXCLUSTER_RESUME")):
+        return None
+    manifest = CheckpointManifest(
+        files={},
+        epoch=0,
+        # The server processes of a host, one for each group, write one part together.
+        servers=kv.layout.hosts
+        if hasattr(kv, "layout")
+        else int(os.environ.get("DMLC_NUM_SERVER", 1)),
+        network=args.network,
+        kv=args.kv,
+        seed=args.seed,
+        workers=kv.num_workers,
+        batch_size=args.batch_size,
+    )
+    saved = os.path.join(folder, checkpoints.FOLDER)
+    return Saver(saved, module, kv, args.keep_checkpoints, manifest, args.keep_best)
+
+
+def pull_newest(name: str, kv: KVStore, module: Module) -> None:
+    """Pull the newest weights from the servers after the last update of all workers.
+
+    Without servers the function does nothing. Args: `name` of the scheme, such as "dist_sync".
+    """
+    mx.nd.waitall()
+    if not name.startswith("dist"):
+        return
+    kv._barrier()
+    # Under dist_gsync a group's copy of the weights is as old as the group's last update.
+    if hasattr(kv, "refresh"):
+        kv.refresh()
+    for number, parameter in enumerate(module._param_names):
+        kv.pull(parameter, out=module._exec_group.param_arrays[number], priority=-number)
+    mx.nd.waitall()
+    # Module copies the weights from the devices for a checkpoint only if this flag is set.
+    module._params_dirty = True
 
 
 def load(path: str, module: Module) -> None:

@@ -2,7 +2,7 @@
 
 import platform
 import time
-from typing import Callable, Iterable, Iterator, List, Optional, Sequence, TypeVar
+from typing import Callable, Generator, Iterable, List, Optional, Sequence, TypeVar
 
 import numpy as np
 
@@ -48,6 +48,7 @@ class Meter(object):
         self._waits, self._clock = waits, clock
         self._batches = 0
         self._seconds: List[float] = []
+        self._samples = 0  # of the measured batches
         self._last = self._since = 0.0
         self._trained = self._waited = 0.0
         self.data_waited = 0.0  # seconds in which the worker waited for samples
@@ -57,7 +58,7 @@ class Meter(object):
         """True after the last batch that the meter measures. False if `measured` is 0."""
         return bool(self._measured) and self._batches >= self._warm_up + self._measured
 
-    def timed(self, read: Iterable[B]) -> Iterator[B]:
+    def timed(self, read: Iterable[B]) -> Generator[B, None, None]:
         """Yield the batches of `read`, and count the time until each of them in `data_waited`."""
         waiting = iter(read)
         while True:
@@ -101,51 +102,52 @@ class Meter(object):
         if self._waits:
             self._waited += self._clock() - self._since
 
-    def end_of_batch(self) -> None:
-        """Record the end of a batch. Call this method once MXNet has computed the outputs."""
+    def end_of_batch(self, samples: int) -> None:
+        """Record the end of a batch of `samples` samples, once MXNet has computed the outputs."""
         now = self._clock()
         seconds, self._last = now - self._last, now
         self._batches += 1
         self._trained += seconds
         if self._measured and self._batches > self._warm_up:
             self._seconds.append(seconds)
+            self._samples += samples
 
-    def reports(self, batch_size: int) -> List[Event]:
+    def reports(self) -> List[Event]:
         """Return the events `Measured` and `Waits` of this worker.
 
         Without measured batches the list has no `Measured`. Without a measured waiting time the
-        list has no `Waits`. `batch_size` is the number of samples in a batch.
+        list has no `Waits`.
         """
         found: List[Event] = []
         if self._seconds:
-            found.append(measured(self._seconds, batch_size, self._warm_up))
+            found.append(measured(self._seconds, self._samples, self._warm_up))
         if self._waits and self._trained:
             found.append(Waits(seconds=round(self._trained, 4), waited_s=round(self._waited, 4)))
         return found
 
 
-def measured(seconds: Sequence[float], batch_size: int, warm_up: int) -> Measured:
+def measured(seconds: Sequence[float], samples: int, warm_up: int) -> Measured:
     """Return the event of batches that took `seconds`.
 
     median_s, p10_s and p90_s are percentiles of `seconds`. samples_per_s is the speed over all
-    these batches.
+    these batches. With balance=deadline the batches differ, and batch_size is their rounded mean.
 
     Args:
         seconds: the time of each batch.
-        batch_size: the number of samples in a batch.
+        samples: the number of samples in all these batches.
         warm_up: the number of batches before these batches.
     """
     p10, median, p90 = np.percentile(seconds, [10, 50, 90])
     total = sum(seconds)
     return Measured(
         batches=len(seconds),
-        batch_size=batch_size,
+        batch_size=max(1, round(samples / len(seconds))),
         warm_up=warm_up,
         seconds=round(total, 6),
         median_s=float(median),
         p10_s=float(p10),
         p90_s=float(p90),
-        samples_per_s=len(seconds) * batch_size / max(total, 1e-9),
+        samples_per_s=samples / max(total, 1e-9),
     )
 
 

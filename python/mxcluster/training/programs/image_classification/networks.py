@@ -66,7 +66,7 @@ def check_loss(net: Symbol) -> None:
         divides = attributes.get("normalization", "null") != "null"
         if divides or number in heads and node["op"] != "SoftmaxOutput":
             raise BadInput(
-                "balance=batch: the gradient of the loss %s (%s%s) may not be the sum over the "
+                "balance: the gradient of the loss %s (%s%s) may not be the sum over the "
                 "samples of a batch. Use SoftmaxOutput without normalization, or --balance none"
                 % (
                     node["name"],

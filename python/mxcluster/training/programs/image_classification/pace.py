@@ -13,18 +13,23 @@ class Pace(object):
     `sample_seconds` is 0, the minimum is `slowdown` times the pass's own time. `slowdown` is at
     least 1.
 
-    ``late`` counts the passes that took longer than the minimum. `run` adds no sleep to a late
-    pass, so the pass is slower than on the emulated machine.
+    ``passes`` counts all passes. ``late`` counts the passes that took longer than the minimum.
+    `run` adds no sleep to a late pass, so the pass is slower than on the emulated machine.
     """
 
     def __init__(self, module: Module, slowdown: float = 1.0, sample_seconds: float = 0.0) -> None:
         self._module, self._slowdown, self._sample_seconds = module, slowdown, sample_seconds
-        self.late = 0
+        self.passes = self.late = 0
 
     @property
     def pads(self) -> bool:
         """True if `run` must pad the passes with a sleep."""
         return self._slowdown > 1 or self._sample_seconds > 0
+
+    @staticmethod
+    def now() -> float:
+        """Return the seconds of the clock that measures the passes."""
+        return time.monotonic()
 
     def run(self, batch: DataBatch, samples: int) -> float:
         """Run a pass on `batch`. Return the duration in seconds.
@@ -44,4 +49,5 @@ class Pace(object):
             time.sleep(least - own)
         elif own > least:
             self.late += 1
+        self.passes += 1
         return time.monotonic() - began

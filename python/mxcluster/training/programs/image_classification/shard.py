@@ -80,9 +80,16 @@ class Shards(object):
         of a set have the same number of batches. This number depends only on the sum of the set's
         batch sizes. Raises BadInput if a worker would have no sample.
         """
+        return self._work(*self._epoch_of(sizes))
+
+    def ranges_of_sizes(self, sizes: Sequence[int]) -> List[Tuple[int, int]]:
+        """Return the range (first, last + 1) of the samples of each worker, as `of_sizes` does."""
+        return self._epoch_of(sizes)[0]
+
+    def _epoch_of(self, sizes: Sequence[int]) -> Tuple[List[Tuple[int, int]], List[int], List[int]]:
         lengths = [cluster_files.length(share) for share in self.shares]
         weights = [sum((lengths[one] for one in members), Fraction()) for members in self.waiting]
-        return self._work(*batch_sizes.epoch_of(sizes, self._samples, self.waiting, weights))
+        return batch_sizes.epoch_of(sizes, self._samples, self.waiting, weights)
 
     def _work(
         self, ranges: Sequence[Tuple[int, int]], batches: Sequence[int], repeated: Sequence[int]

@@ -4,16 +4,16 @@ import math
 import os
 import random
 import time
-from typing import List, Optional, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple, Union
 
 import mxnet as mx
 import numpy as np
 
-from mxcluster import batch_sizes, checkpoints, events, exit_codes
+from mxcluster import batch_sizes, events, exit_codes
 from mxcluster.datasets import DATASETS
 from mxcluster.errors import BadInput
-from mxcluster.model.checkpoint import CheckpointManifest
-from mxcluster.model.events import Balance, Batch, End, Epoch, Start
+from mxcluster.model.events import Batch, End, Epoch, Start
+from mxcluster.model.job_knobs import DEADLINE
 from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.node.mxnet_types import Context, Parameters, Symbol
 from mxcluster.training import pulse_file
@@ -21,16 +21,20 @@ from mxcluster.training.programs.image_classification import (
     balance,
     checkpoint,
     data,
+    deadline,
+    gradients,
+    members,
     meter,
     networks,
     pace,
     shard,
 )
 from mxcluster.training.programs.image_classification.data import batches
+from mxcluster.training.programs.image_classification.sizes import sizes_of
+from mxcluster.training.programs.image_classification.step import READERS, Step
 
 Shape = Tuple[int, ...]
 
-READERS = 4  # threads that read the next batches
 REPORT_SECONDS = 1.0  # least seconds between two `batch` events
 
 
@@ -67,7 +71,10 @@ def set_seed(seed: int) -> None:
 
 
 class Training:
-    """The training of a network by one worker. ``batch_size`` is the worker's current batch size.
+    """The training of a network by one worker.
+
+    ``batch_size`` is the worker's current batch size, with balance=deadline its planned samples of
+    a step. ``bound`` is the number of samples for which the Module is bound.
 
     Raises BadInput for invalid arguments or data.
 
@@ -100,15 +107,19 @@ class Training:
             samples,
             args.data_allocator,
         )
+        together: Optional[members.Members] = None
         sizes = None
         if args.balance == "none":
             self.batch_size = args.batch_size
             self.share = self.shards.of_batch_size(args.batch_size)
         else:
             networks.check_loss(symbol)
-            sizes = balance.sizes_of(args, self.shards)
+            sizes = sizes_of(args, self.shards)
             self.batch_size = sizes.first[self.shards.index]
             self.share = self.shards.of_sizes(sizes.first)
+            if args.balance == DEADLINE:
+                together = members.Members(self.shards, sizes, args.batch_size, args.progress)
+        self.bound = together.own_small if together else self.batch_size
         self.steps = self.samples = 0
         self.epochs = args.num_epochs
         self.steps_in_all = (args.num_epochs - args.model_load_epoch) * self.share.batches
@@ -117,12 +128,16 @@ class Training:
             self.epochs = args.model_load_epoch + -(-self.steps_in_all // self.share.batches)
         self._bind(symbol, contexts)
         self.pace = pace.Pace(self.module, args.slowdown, args.step_ms / 1000 / args.batch_size)
-        self.balance: Optional[balance.Balance] = None
-        if sizes:
-            parameters = len(self.module._param_names)
-            self.balance = balance.Balance(self.kv, parameters, self.shards, sizes)
         self.meter = meter.Meter(self.module, args.warm_up, args.measured, args.measure_waits)
-        self.saver = self._saver()
+        self.balance: Union[balance.Balance, members.Members, None] = together
+        self.measured: Optional[balance.Balance] = None  # measures steps, with balance=batch
+        self.deadline: Optional[deadline.Deadline] = None
+        if together:
+            self.deadline = self._by_deadline(together)
+        elif sizes:
+            parameters = len(self.module._param_names)
+            self.balance = self.measured = balance.Balance(self.kv, parameters, self.shards, sizes)
+        self.saver = checkpoint.saver_of(args, self.module, self.kv, self.shards.index)
 
     def _bind(self, symbol: Symbol, contexts: List[Context]) -> None:
         """Make the Module of the network `symbol`, with weights and an optimizer."""
@@ -136,7 +151,10 @@ class Training:
             work_load_list=args.work_load or None,
             compression_params=compression,
         )
-        self.module.bind(*self._shapes())
+        inputs = self._shapes(self.bound)
+        # With balance=deadline a worker adds up the gradients of several passes.
+        adds = gradients.requests(symbol, ["data", "softmax_label"])
+        self.module.bind(*inputs, grad_req=adds if args.balance == DEADLINE else "write")
         # All workers start from the same seed. In a distributed job the first pull gives all of
         # them rank 0's weights.
         self.module.init_params(mx.init.Xavier())
@@ -148,9 +166,28 @@ class Training:
             kvstore=self.kv, optimizer="sgd", optimizer_params=self._optimizer()
         )
 
-    def _shapes(self) -> Tuple[List[Tuple[str, Shape]], List[Tuple[str, Shape]]]:
-        """Return (data, labels), the shapes of this worker's batches for `Module.bind`."""
-        size = self.batch_size
+    def _by_deadline(self, those: members.Members) -> deadline.Deadline:
+        """Return the steps of this worker with balance=deadline."""
+
+        def read(indices: np.ndarray, seed: List[int]) -> Tuple[np.ndarray, np.ndarray]:
+            return self.train.read(indices, self.side, np.random.RandomState(seed))
+
+        parts = deadline.Worker(
+            self.module, self.kv, self.shards, self.pace, self.meter, self.log, read, self._resize
+        )
+        return deadline.Deadline(parts, those, self.args)
+
+    def _resize(self, size: int) -> None:
+        """Bind the Module to batches of `size` samples.
+
+        The weights, the gradients and the memory of the first binding stay in use.
+        """
+        if size != self.bound:
+            self.bound = size
+            self.module.reshape(*self._shapes(size))
+
+    def _shapes(self, size: int) -> Tuple[List[Tuple[str, Shape]], List[Tuple[str, Shape]]]:
+        """Return (data, labels), the shapes of batches of `size` samples for `Module.bind`."""
         return [("data", (size,) + self.shape)], [("softmax_label", (size,))]
 
     def _optimizer(self) -> Parameters:
@@ -182,20 +219,15 @@ class Training:
         args = self.args
         self._report_start()
         began = time.monotonic()
-        for epoch in range(args.model_load_epoch, self.epochs):
+        epoch = args.model_load_epoch
+        while not (self.meter.is_complete if args.measured else epoch == self.epochs):
             seconds = self._train(epoch)
             if not args.measured:
                 self._end_epoch(epoch, seconds)
+            epoch += 1
         seconds = time.monotonic() - began
-        self._pull_final()
-        for event in self.meter.reports(self.batch_size):
-            self.log.write(event)
-        if self.pace.late > 0.01 * self.steps:
-            events.note(
-                "%d of %d steps took longer than step_ms and slowdown allow, so this worker was "
-                "slower than the emulated machine: use a larger step_ms"
-                % (self.pace.late, self.steps)
-            )
+        checkpoint.pull_newest(args.kv, self.kv, self.module)
+        self._report_times()
         accuracy = None
         if not args.measured:
             accuracy = self._accuracy()
@@ -207,7 +239,7 @@ class Training:
                 samples=self.samples,
                 seconds=seconds,
                 samples_per_s=speed,
-                steps=self.steps if self.pace.pads else None,
+                steps=self.pace.passes if self.pace.pads else None,
                 late_steps=self.pace.late if self.pace.pads else None,
             )
         )
@@ -219,6 +251,20 @@ class Training:
                 % (accuracy, self.samples, seconds, speed)
             )
 
+    def _report_times(self) -> None:
+        """Write the events about the times of steps, and a note if emulated passes were late."""
+        for event in self.meter.reports():
+            self.log.write(event)
+        breakdown = self.deadline.breakdown() if self.deadline else None
+        if breakdown:
+            self.log.write(breakdown)
+        if self.pace.late > 0.01 * self.pace.passes:
+            events.note(
+                "%d of %d steps took longer than step_ms and slowdown allow, so this worker was "
+                "slower than the emulated machine: use a larger step_ms"
+                % (self.pace.late, self.pace.passes)
+            )
+
     def _report_start(self) -> None:
         """Write the event `start` and a line about the share of this worker."""
         args, share, index = self.args, self.share, self.shards.index
@@ -228,6 +274,7 @@ class Training:
                 epochs=self.epochs,
                 batches=share.batches,
                 batch_size=self.batch_size,
+                small_batch=self.bound if self.deadline else None,
                 samples_in_share=samples,
                 repeated=share.repeated,
                 slowdown=args.slowdown,
@@ -275,40 +322,66 @@ class Training:
         """
         if not self.balance or not self.balance.adapt():
             return
-        sizes, index = self.balance.own_sizes, self.shards.index
-        members, speeds = self.balance.members, self.balance.speeds
-        if index == members[0]:
-            self.log.write(Balance(epoch=epoch, workers=members, sizes=sizes, speeds=speeds))
+        index = self.shards.index
+        event = self.balance.event(epoch)
+        if index == self.balance.members[0]:
+            self.log.write(event)
         self.share = self.shards.of_sizes(self.balance.sizes)
+        self.batch_size = self.balance.sizes[index]
         say(
             "epoch %d: batch sizes %s for speeds of %s samples/s. This worker trains samples %d to "
             "%d, %d repeated"
             % (
                 epoch,
-                batch_sizes.shown(sizes),
-                batch_sizes.shown([round(speed, 1) for speed in speeds]),
+                batch_sizes.shown(event.sizes),
+                batch_sizes.shown([round(speed, 1) for speed in event.speeds]),
                 self.share.begin,
                 self.share.end - 1,
                 self.share.repeated,
             )
         )
-        if self.balance.sizes[index] != self.batch_size:
-            self.batch_size = self.balance.sizes[index]
-            # The weights, the gradients and the memory of the first binding stay in use.
-            self.module.reshape(*self._shapes())
+        if self.deadline:
+            self.deadline.resize()
+        else:
+            self._resize(self.batch_size)
 
     def _train(self, epoch: int) -> float:
         """Train the epoch `epoch` (from 0). Return the seconds of the epoch."""
+        steps = self.deadline.steps(epoch, self.share) if self.deadline else self._steps(epoch)
+        began = reported = time.monotonic()
+        reported_samples, reported_wait = self.samples, self.meter.data_waited
+        self.meter.begin()
+        for number, step in enumerate(steps):
+            self.steps += 1
+            self.samples += step.samples
+            # Without this wait Python would queue batches faster than MXNet trains them.
+            self.module.get_outputs()[0].wait_to_read()
+            self.meter.end_of_batch(step.samples)
+            pulse_file.beat()
+            now = time.monotonic()
+            is_last = step.done >= 1 or self.meter.is_complete
+            if is_last or now - reported >= REPORT_SECONDS:
+                seconds = max(now - reported, 1e-9)
+                waited = min(1.0, (self.meter.data_waited - reported_wait) / seconds)
+                self._report(
+                    *(epoch, number, step, (self.samples - reported_samples) / seconds, waited)
+                )
+                reported, reported_samples = now, self.samples
+                reported_wait = self.meter.data_waited
+            if self.meter.is_complete:
+                break
+        mx.nd.waitall()
+        return time.monotonic() - began
+
+    def _steps(self, epoch: int) -> Iterator[Step]:
+        """Train the epoch `epoch` with one batch a step, and yield each step."""
         share, seed = self.share, [self.args.seed, epoch, self.shards.index]
         order = batches.order(share.begin, share.end, share.batches, self.batch_size, seed)
-        sizes, measured = self.balance, batch_sizes.measured_steps(share.batches)
+        sizes, measured = self.measured, batch_sizes.measured_steps(share.batches)
 
         def read(number: int) -> Tuple[np.ndarray, np.ndarray]:
             return self.train.read(order[number], self.side, np.random.RandomState(seed + [number]))
 
-        began = reported = time.monotonic()
-        reported_samples, reported_wait = self.samples, self.meter.data_waited
-        self.meter.begin()
         for number, (images, labels) in enumerate(
             self.meter.timed(batches.ahead(read, range(share.batches), READERS))
         ):
@@ -324,42 +397,23 @@ class Training:
             self.meter.wait_for_gradients()
             self.module.update()
             self.meter.updated()
-            self.steps += 1
-            self.samples += len(labels)
-            # Without this wait Python would queue batches faster than MXNet trains them.
-            self.module.get_outputs()[0].wait_to_read()
-            self.meter.end_of_batch()
-            pulse_file.beat()
-            now = time.monotonic()
-            is_last = number + 1 == share.batches or self.meter.is_complete
-            if is_last or now - reported >= REPORT_SECONDS:
-                seconds = max(now - reported, 1e-9)
-                waited = min(1.0, (self.meter.data_waited - reported_wait) / seconds)
-                self._report(
-                    *(epoch, number, labels, (self.samples - reported_samples) / seconds, waited)
-                )
-                reported, reported_samples = now, self.samples
-                reported_wait = self.meter.data_waited
-            if self.meter.is_complete:
-                break
-        mx.nd.waitall()
-        return time.monotonic() - began
+            yield Step(len(labels), labels, None, (number + 1) / share.batches)
 
-    def _report(
-        self, epoch: int, number: int, labels: np.ndarray, speed: float, data_wait: float
-    ) -> None:
-        """Write the event `batch`, with the loss and accuracy of this batch alone.
+    def _report(self, epoch: int, number: int, step: Step, speed: float, data_wait: float) -> None:
+        """Write the event `batch`, with the loss and accuracy of this step alone.
 
         An evaluation of all batches would take too much time.
 
         Args:
             epoch: the number of the epoch, from 0.
             number: the number of the batch in the epoch, from 0.
-            labels: the labels of the batch, array (batch_size,).
+            step: the step.
             speed: samples per second.
             data_wait: the part of the time in which the worker waited for samples, 0 to 1.
         """
-        chances = self.module.get_outputs()[0].asnumpy()
+        labels, chances = step.labels, step.chances
+        if chances is None:
+            chances = self.module.get_outputs()[0].asnumpy()
         loss = float(
             -np.log(np.maximum(chances[np.arange(len(labels)), labels.astype(int)], 1e-12)).mean()
         )
@@ -371,18 +425,26 @@ class Training:
                 batch=number,
                 step=self.steps,
                 samples=self.samples,
-                batch_size=self.batch_size,
+                batch_size=step.samples,
                 loss=loss,
                 train_accuracy=accuracy,
                 samples_per_s=speed,
-                done=self.steps / self.steps_in_all,
+                done=self._done(epoch + step.done),
                 data_wait=round(data_wait, 4),
+                deadline_s=self.deadline.seconds if self.deadline else None,
             )
         )
         say(
             "epoch %d batch %d of %d: loss %.4f, train accuracy %.4f, %.1f samples/s"
             % (epoch, number, self.share.batches, loss, accuracy, speed)
         )
+
+    def _done(self, epochs: float) -> float:
+        """Return the trained part of the training, 0 to 1, after `epochs` epochs."""
+        if self.args.measured:
+            return self.steps / self.steps_in_all
+        first = self.args.model_load_epoch
+        return (epochs - first) / (self.epochs - first)
 
     def _refuse_nan(self, loss: float, epoch: int, number: int) -> None:
         """End the process with the exit code NOT_A_NUMBER if `loss` is NaN.
@@ -401,6 +463,9 @@ class Training:
     def _accuracy(self) -> float:
         """Return the accuracy of the present weights on the validation samples (0 to 1)."""
         samples, size, right = len(self.validation), self.batch_size, 0
+        if self.deadline:  # Small batches would take long.
+            size = min(self.args.batch_size, self.deadline.most)
+            self._resize(size)
         rows = batches.ahead(
             lambda row: self.validation.read(row, self.side),
             batches.in_file_order(samples, size),
@@ -411,62 +476,17 @@ class Training:
             self.module.forward(mx.io.DataBatch([mx.nd.array(images)], None), is_train=False)
             fresh = min(size, samples - number * size)  # The other samples fill up the last batch.
             right += (self.module.get_outputs()[0].asnumpy().argmax(axis=1) == labels)[:fresh].sum()
+        if self.deadline:
+            self.deadline.resize()
         return float(right) / samples
-
-    def _pull_final(self) -> None:
-        """Pull the newest weights from the servers after the last update of all workers.
-
-        Without servers the method does nothing.
-        """
-        mx.nd.waitall()
-        if not self.args.kv.startswith("dist"):
-            return
-        self.kv._barrier()
-        # Under dist_gsync a group's copy of the weights is as old as the group's last update.
-        if hasattr(self.kv, "refresh"):
-            self.kv.refresh()
-        for number, name in enumerate(self.module._param_names):
-            self.kv.pull(name, out=self.module._exec_group.param_arrays[number], priority=-number)
-        mx.nd.waitall()
-        # Module copies the weights from the devices for a checkpoint only if this flag is set.
-        self.module._params_dirty = True
-
-    def _saver(self) -> Optional[checkpoint.Saver]:
-        """Return the Saver of this worker, or None if this worker writes no checkpoints.
-
-        Only worker 0 of a job that saves or resumes checkpoints has a Saver.
-        """
-        args, folder = self.args, os.environ.get("MXCLUSTER_JOB_DIR")
-        if (
-            not folder
-            or self.shards.index != 0
-            or not (args.savemodel or os.environ.get("MXCLUSTER_RESUME"))
-        ):
-            return None
-        manifest = CheckpointManifest(
-            files={},
-            epoch=0,
-            # The server processes of a host, one for each group, write one part together.
-            servers=self.kv.layout.hosts
-            if hasattr(self.kv, "layout")
-            else int(os.environ.get("DMLC_NUM_SERVER", 1)),
-            network=args.network,
-            kv=args.kv,
-            seed=args.seed,
-            workers=self.kv.num_workers,
-            batch_size=args.batch_size,
-        )
-        saved = os.path.join(folder, checkpoints.FOLDER)
-        return checkpoint.Saver(
-            saved, self.module, self.kv, args.keep_checkpoints, manifest, args.keep_best
-        )
 
     def _save(self, epochs: int, accuracy: float) -> None:
         if self.args.savemodel and self.saver:
             sizes = self.balance
             # Worker 0 does not have the sizes of other groups.
             known = sizes.sizes if sizes and sizes.is_of_all else None
-            self.saver.save(epochs, known, accuracy)
+            progress = self.deadline.progress() if self.deadline else None
+            self.saver.save(epochs, known, progress, accuracy)
 
 
 def say(text: str) -> None:

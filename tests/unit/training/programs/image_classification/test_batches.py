@@ -4,6 +4,7 @@ import time
 import numpy as np
 import pytest
 
+from mxcluster.deadline import Walk, walked
 from mxcluster.training.programs.image_classification.data import batches
 from tests.waiting import until
 
@@ -73,3 +74,23 @@ def test_ahead_raises_the_error_of_read():
     assert [next(results) for _ in range(3)] == [0, 1, 2]
     with pytest.raises(KeyError, match="sample 3"):
         next(results)
+
+
+def test_a_walk_has_each_sample_once_in_each_pass():
+    walk = batches.walk(10, 17, 3, Walk(2, 0), seed=1, index=0)
+    taken = np.concatenate([next(walk) for _ in range(14)]).tolist()  # 42 samples: 6 passes
+    passes = [taken[first : first + 7] for first in range(0, 42, 7)]
+    assert all(sorted(one) == list(range(10, 17)) for one in passes)
+    assert len(set(map(tuple, passes))) > 1, "each pass has another order"
+    # From any place on, with batches of any size, the samples are the same.
+    for size, done in ((3, 9), (2, 16), (20, 5)):
+        walk = batches.walk(10, 17, size, walked(Walk(2, 0), done, 7), seed=1, index=0)
+        assert (
+            np.concatenate([next(walk) for _ in range(5)]).tolist()[: 42 - done]
+            == (taken[done : done + 5 * size])
+        )
+    other = batches.walk(10, 17, 3, Walk(2, 0), seed=1, index=1)
+    assert np.concatenate([next(other) for _ in range(14)]).tolist() != taken
+    # The first pass has the order of an epoch with whole batches.
+    walk = batches.walk(10, 17, 7, Walk(4, 0), seed=1, index=0)
+    assert next(walk).tolist() == batches.order(10, 17, 1, 7, [1, 4, 0])[0].tolist()

@@ -41,7 +41,7 @@ class World:
             found.wait_for_gradients()
             self.now += update
             found.updated()
-            found.end_of_batch()
+            found.end_of_batch(32)
 
 
 def test_batches_after_the_warm_up_are_measured():
@@ -49,7 +49,7 @@ def test_batches_after_the_warm_up_are_measured():
     found = meter.Meter(world.module(), warm_up=2, measured=3, clock=world.clock)
     found.begin()
     world.train(found, 2, forward=9.0)
-    assert not found.is_complete and found.reports(32) == []
+    assert not found.is_complete and found.reports() == []
     world.train(found, 1, forward=1.0)
     world.now += 50  # validation, between two epochs
     found.begin()
@@ -57,7 +57,7 @@ def test_batches_after_the_warm_up_are_measured():
     assert not found.is_complete
     world.train(found, 1, forward=3.0)
     assert found.is_complete and world.waited == [], "it waits for nothing of its own"
-    (event,) = found.reports(32)
+    (event,) = found.reports()
     assert isinstance(event, Measured) and event.warm_up == 2 and event.batches == 3
     assert event.seconds == pytest.approx(6) and event.median_s == pytest.approx(2)
     assert event.p10_s == pytest.approx(1.2) and event.p90_s == pytest.approx(2.8)
@@ -69,7 +69,7 @@ def test_nothing_is_measured_by_default():
     found = meter.Meter(world.module(), clock=world.clock)
     found.begin()
     world.train(found, 20)
-    assert not found.is_complete and found.reports(32) == [] and world.waited == []
+    assert not found.is_complete and found.reports() == [] and world.waited == []
 
 
 def test_a_worker_waits_for_weights_and_in_its_store():
@@ -79,7 +79,7 @@ def test_a_worker_waits_for_weights_and_in_its_store():
     found = meter.Meter(module, waits=True, clock=world.clock)
     found.begin()
     world.train(found, 4, forward=1.0, update=0.25)
-    (event,) = found.reports(32)
+    (event,) = found.reports()
     assert isinstance(event, Waits)
     assert (event.seconds, event.waited_s) == (pytest.approx(4 * 3.75), pytest.approx(4 * 0.75))
     assert world.waited == ["weight", "output", "gradient"] * 4
@@ -91,7 +91,7 @@ def test_the_read_of_a_batch_is_no_wait_for_weights():
     found.begin()
     world.now += 7.0  # the first batch is read
     world.train(found, 1)
-    (event,) = found.reports(32)
+    (event,) = found.reports()
     assert (event.seconds, event.waited_s) == (8.5, 0.5)
 
 

@@ -2,9 +2,11 @@
 
 import collections
 import concurrent.futures
-from typing import Callable, Deque, Generator, Iterable, Optional, Sequence, TypeVar
+from typing import Callable, Deque, Generator, Iterable, Iterator, Optional, Sequence, TypeVar
 
 import numpy as np
+
+from mxcluster import deadline
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -26,6 +28,28 @@ def order(begin: int, end: int, batches: int, batch_size: int, seed: Sequence[in
         )
     shuffled = begin + np.random.RandomState(list(seed)).permutation(end - begin)
     return np.resize(shuffled, (batches, batch_size))
+
+
+def walk(
+    begin: int, end: int, size: int, walked: deadline.Walk, seed: int, index: int
+) -> Iterator[np.ndarray]:
+    """Yield the sample numbers of small batches without end, int (size,), from `walked` on.
+
+    Each pass has each of the samples begin .. end - 1 once, in a random order of its own. A small
+    batch that begins in a pass may end in the next one.
+
+    Args: `seed` of the job; `index` of the worker, which has its own orders.
+    """
+    number = walked.number
+    rest: np.ndarray = np.empty((0,), int)
+    while True:
+        while len(rest) < size:
+            shuffled = np.random.RandomState([seed, number, index]).permutation(end - begin)
+            first = walked.position if number == walked.number else 0
+            rest = np.concatenate([rest, begin + shuffled[first:]])
+            number += 1
+        yield rest[:size]
+        rest = rest[size:]
 
 
 def in_file_order(samples: int, batch_size: int) -> np.ndarray:
