@@ -24,6 +24,7 @@ SCHEMES = {
     "dist_sync": {"kv": "dist_sync"},
     "dist_gsync with a profile": {"kv": "dist_gsync", "data_allocator": 1},
     "dist_sync, balance=batch": {"kv": "dist_sync", "balance": "batch"},
+    "dist_sync, balance=deadline": {"kv": "dist_sync", "balance": "deadline"},
 }
 MOST_SECONDS = 60  # of a profile of eight workers
 
@@ -81,7 +82,7 @@ def schemes(folder, where, job, slowdowns):
     for name, speeds in found.items():
         middle = statistics.median(speeds)
         print(
-            "%-26s %6.1f samples/s (%.1f to %.1f), %.2f times dist_sync, %.2f of the limit %.2f"
+            "%-27s %6.1f samples/s (%.1f to %.1f), %.2f times dist_sync, %.2f of the limit %.2f"
             % (name, middle, min(speeds), max(speeds), middle / base, middle / base / limit, limit),
             flush=True,
         )

@@ -97,6 +97,29 @@ def test_batch_sizes_follow_a_slow_host_and_a_resumed_job_keeps_them(project):
     assert plan["balance"]["sizes"] == sizes[-1] and plan["options"]["balance"] == "batch"
 
 
+def test_steps_end_at_a_deadline_and_a_resumed_job_goes_on_with_it(pair):
+    """Plan, line, report and checkpoint have the deadline; the workers tell the parts of a step."""
+    given = {"kv": "dist_sync", "balance": "deadline", "batch_size": 64, "step_ms": 100}
+    result, run = pair.train(num_epochs=2, savemodel=True, **given)
+    assert result.code == 0, result.output
+    assert (
+        "workers step by a common deadline (balance=deadline), about 128 samples" in result.output
+    )
+    assert re.search(r"  T [0-9.e-]+ s  ", result.output), result.output
+    assert "Parts of a step" in (run / "report.html").read_text()
+    events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
+    parts = [event for event in events if event["event"] == "breakdown"]
+    assert sorted(event["index"] for event in parts) == [0, 1]
+    assert all(event["compute_s"] > 0 and event["steps"] > 2 for event in parts), parts
+    manifest = json.loads((run / "checkpoints" / "mlp-0002.json").read_text())
+    assert manifest["progress"]["seconds"] > 0 and min(manifest["progress"]["speeds"]) > 0
+    result, again = pair.train(resume=run.name, num_epochs=3)
+    assert result.code == 0, result.output
+    plan = json.loads((again / "plan.json").read_text())
+    assert plan["balance"]["progress"] == manifest["progress"]
+    assert "(balance=deadline, %.3g s at first)" % manifest["progress"]["seconds"] in result.output
+
+
 def test_every_worker_trains_its_share(project, tmp_path):
     (tmp_path / "data_sharding").write_text("0 0.1\n0.1 0.2\n0.2 0.6\n0.6 1\n")
     result, run = project.train(

@@ -182,14 +182,19 @@ def exchange(environment, folder, kv, groups, bound, result):
     Job(environment.python, folder, "assigned_key.py", kv, groups, servers=2, **more).succeed()
 
 
+def pair(index, step):
+    """Return the two numbers of a worker of assigned_key.py."""
+    number = float(np.float32(1.1 * (index + 1) + 100 * step))
+    return [number, -number]
+
+
 @newest_often
 def test_a_group_exchanges_numbers_among_its_members(every_mxnet, tmp_path):
     """Also where the key is cut into pieces on several hosts."""
     result = tmp_path / "result.json"
     exchange(every_mxnet, tmp_path / "job", "dist_gsync", (0, 1, 0), 2, result)
-    expected = [[float(np.float32(1.1 * i + 100 * step)) for i in (1, 3)] for step in range(3)]
     exchanged = json.loads(result.read_text())["exchanged"]
-    assert exchanged == [[first, 0.0, third] for first, third in expected]
+    assert exchanged == [[pair(0, step), [0.0, 0.0], pair(2, step)] for step in range(3)]
 
 
 @newest_often
@@ -199,7 +204,7 @@ def test_workers_exchange_numbers_beside_updates(every_mxnet, tmp_path, bound):
     result = tmp_path / "result.json"
     exchange(every_mxnet, tmp_path / "job", "dist_sync", (0, 0, 0), bound, result)
     content = json.loads(result.read_text())
-    expected = [[float(np.float32(1.1 * i + 100 * step)) for i in (1, 2, 3)] for step in range(3)]
+    expected = [[pair(index, step) for index in range(3)] for step in range(3)]
     assert content["exchanged"] == expected
     weight, velocity = 1.0, 0.0
     for _ in range(3):  # The optimizer's steps are those without the exchange.

@@ -7,6 +7,7 @@ from mxcluster import schemes
 FASTEST = "fastest"
 GROUPED = "gsp"
 BALANCED = "balanced"
+BY_DEADLINE = "deadline"
 
 
 class Row(NamedTuple):
@@ -23,6 +24,7 @@ ROWS = (
     Row("ssp", "SSP", {"kv": "dist_ssync"}),
     Row(GROUPED, "GSP", {"kv": "dist_gsync"}),
     Row(BALANCED, "load-balanced BSP", {"kv": "dist_sync", "balance": "batch"}),
+    Row(BY_DEADLINE, "BSP with a deadline", {"kv": "dist_sync", "balance": "deadline"}),
     # The plan of a dist_gsync job decides which workers form the fastest group.
     Row(FASTEST, "fastest group alone", {"kv": "dist_sync"}),
 )

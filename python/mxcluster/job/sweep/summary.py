@@ -121,7 +121,7 @@ def failed_schemes(spec: Comparison, records: Records) -> List[str]:
 
 
 def findings(spec: Comparison, records: Records) -> List[str]:
-    """Return sentences that compare GSP and load-balanced BSP with rival schemes.
+    """Return sentences that compare GSP, load-balanced BSP and BSP with a deadline with rivals.
 
     The rivals are the best of BSP, ASP and SSP, and the fastest group alone. A sentence compares
     the median times to the target over the seeds, at each scheme's best rate. The result is []
@@ -133,7 +133,7 @@ def findings(spec: Comparison, records: Records) -> List[str]:
     rivals = [best[min(timed, key=lambda pair: pair[0])[1]]] if timed else []
     rivals += [best[sweep_schemes.FASTEST]] if sweep_schemes.FASTEST in best else []
     found = []
-    for scheme in (sweep_schemes.GROUPED, sweep_schemes.BALANCED):
+    for scheme in (sweep_schemes.GROUPED, sweep_schemes.BALANCED, sweep_schemes.BY_DEADLINE):
         if scheme in best:
             found += [_against(best[scheme], rival, spec.knobs.target) for rival in rivals]
     return list(dict.fromkeys(found))
