@@ -21,6 +21,7 @@ from mxcluster.training.programs.image_classification import (
     balance,
     checkpoint,
     data,
+    evaluations,
     meter,
     networks,
     pace,
@@ -122,6 +123,10 @@ class Training:
             parameters = len(self.module._param_names)
             self.balance = balance.Balance(self.kv, parameters, self.shards, sizes)
         self.meter = meter.Meter(self.module, args.warm_up, args.measured, args.measure_waits)
+        self.evaluations = evaluations.Evaluations(
+            *(self.module, args.evaluations, self.steps_in_all),
+            *(self.kv.num_workers, self.shards.index),
+        )
         self.saver = self._saver()
 
     def _bind(self, symbol: Symbol, contexts: List[Context]) -> None:
@@ -159,7 +164,7 @@ class Training:
         A learning rate schedule counts updates as shard.updates() does.
         """
         args = self.args
-        params = {"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4}
+        params = {"learning_rate": args.lr, "momentum": args.momentum, "wd": 1e-4}
         if args.balance != "none":
             # Module would divide by this worker's batch size times the number of workers.
             params["rescale_grad"] = 1.0 / (args.batch_size * self.kv.num_workers)
@@ -211,6 +216,8 @@ class Training:
                 late_steps=self.pace.late if self.pace.pads else None,
             )
         )
+        for evaluation in self.evaluations.finish(self._accuracy):
+            self.log.write(evaluation)
         if accuracy is None:
             say("end: %d batches in %.1f s, %.1f samples/s" % (self.steps, seconds, speed))
         else:
@@ -251,8 +258,11 @@ class Training:
             self.log.write(meter.machine(len(args.gpus)))
 
     def _end_epoch(self, epoch: int, seconds: float) -> None:
-        """Report the epoch, which took `seconds`. Before a further epoch save a checkpoint."""
-        accuracy = self._accuracy()
+        """Report the epoch, which took `seconds`. Before a further epoch save a checkpoint.
+
+        With `evaluations` the report has no accuracy, because a worker waits for its computation.
+        """
+        accuracy = None if self.args.evaluations else self._accuracy()
         self.log.write(
             Epoch(
                 epoch=epoch,
@@ -262,7 +272,8 @@ class Training:
                 batch_size=self.batch_size,
             )
         )
-        say("epoch %d: validation accuracy %.4f, trained %.2f s" % (epoch, accuracy, seconds))
+        known = "" if accuracy is None else "validation accuracy %.4f, " % accuracy
+        say("epoch %d: %strained %.2f s" % (epoch, known, seconds))
         if epoch + 1 < self.args.num_epochs:
             self._adapt(epoch + 1)
             self._save(epoch + 1, accuracy)
@@ -313,6 +324,7 @@ class Training:
             self.meter.timed(batches.ahead(read, range(share.batches), READERS))
         ):
             self.meter.wait_for_weights()
+            self.evaluations.at(self.steps, self.samples)
             batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
             is_measured = sizes and number in measured
             if self.pace.pads or is_measured:
@@ -343,6 +355,7 @@ class Training:
             if self.meter.is_complete:
                 break
         mx.nd.waitall()
+        self.evaluations.at(self.steps, self.samples)
         return time.monotonic() - began
 
     def _report(
