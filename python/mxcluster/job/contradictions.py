@@ -197,9 +197,7 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
     ),
     _not_with_script("measured", "only the program of mxcluster measures its batches"),
     _not_with_script("measure_waits", "only the program of mxcluster measures its waits"),
-    _not_with_script(
-        "evaluations", "only the program of mxcluster evaluates the servers' weights"
-    ),
+    _not_with_script("evaluations", "only the program of mxcluster evaluates the servers' weights"),
     (
         lambda given: given.evaluations and given.measured,
         "evaluations=%(evaluations)s is refused with measured=%(measured)s, because a measurement "

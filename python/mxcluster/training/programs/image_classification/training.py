@@ -474,7 +474,7 @@ class Training:
             saved, self.module, self.kv, args.keep_checkpoints, manifest, args.keep_best
         )
 
-    def _save(self, epochs: int, accuracy: float) -> None:
+    def _save(self, epochs: int, accuracy: Optional[float]) -> None:
         if self.args.savemodel and self.saver:
             sizes = self.balance
             # Worker 0 does not have the sizes of other groups.
