@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from mxcluster.job.report import style
 from mxcluster.job.report.series import Histogram
-from mxcluster.job.sweep.comparison_rows import BEST, ComparisonRow, percent
+from mxcluster.job.sweep.comparison_rows import BEST, ComparisonRow, Quartiles
 from mxcluster.job.sweep.summary import BenchmarkRow
 from mxcluster.model.sweep import OK, BenchmarkAbout
 
@@ -136,7 +136,7 @@ def _accuracy(
                 alpha=0.8,
             )
     axis.axhline(target, color=style.FAINT, linewidth=1, linestyle=(0, (2, 2)))
-    axis.set_title("Validation accuracy, a line for each seed")
+    axis.set_title("Accuracy of the servers' weights, a line for each seed")
     axis.set_xlabel("seconds")
     axis.set_xlim(left=0)
 
@@ -178,20 +178,28 @@ def _speeds(
         axis.errorbar(place, speed, [[speed - low], [high - speed]], capsize=4, color=style.INK)
         if row.waited.median is not None:
             axis.annotate(
-                "waits %s" % row.waited.shown(percent).replace(" %", "%"),
-                (place, high),
+                _waits(row.waited),
+                (place, 0),
+                xytext=(0, 4),  # inside of the bar, away from the limit
+                textcoords="offset points",
                 ha="center",
                 va="bottom",
                 fontsize=8,
-                color=style.INK,
+                color="white",
             )
-    title = "Samples per second while all workers train: median, quartiles"
+    title = "Samples per second: median, quartiles"
     if limit is not None:
         axis.axhline(limit, color=style.FAINT, linewidth=1, linestyle=(0, (2, 2)))
-        title += " (dashed: limit)"
+        title += "; dashed: the limit"
     axis.set_title(title)
     _named(axis, rows)
     _leave_room(axis)
+
+
+def _waits(waited: Quartiles) -> str:
+    """Return the median and the quartiles of the share of waits, as three lines of text."""
+    low, median, high = (100 * (one or 0.0) for one in waited)
+    return "waits\n%.0f %%\n%.0f to %.0f" % (median, low, high)
 
 
 def histograms(rows: Sequence[ComparisonRow]) -> Dict[str, Histogram]:

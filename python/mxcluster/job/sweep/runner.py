@@ -112,7 +112,8 @@ def opened(
             "the sweep has no job: kv=local and kv=device run with one worker only, and "
             "worker_counts lacks 1. Add 1 to worker_counts, or other schemes to kvs"
         )
-    slowness = paces.emulated(check(spec, plan_of)[0])
+    # The first job may have one worker only.
+    slowness = paces.emulated(max(check(spec, plan_of), key=lambda plan: plan.workers))
     return spec.replaced(notes=[*spec.notes, slowness]) if slowness else spec
 
 

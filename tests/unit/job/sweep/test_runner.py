@@ -233,6 +233,16 @@ def test_a_comparison_of_another_method_does_not_go_on(cluster):
         cluster.opened({}, "compare.yml", names=["sweep"])
 
 
+def test_a_slow_worker_of_the_inventory_is_noted(cluster):
+    """The first job of a comparison has the first worker only, which is not the slow one."""
+    slow = changed(LOCAL, {"hosts": {"node4": {"slowdown": 4}}})
+    cluster.means = cluster.means._replace(
+        plan_of=lambda knobs: plan_of(changed(slow, {"options": dict(knobs)}))
+    )
+    (note,) = cluster.opened(dict(SMALL, schemes="bsp", seeds="5"), "compare.yml").notes
+    assert "slow" in note, note
+
+
 def test_jobs_that_differ_in_seed_and_setting_are_planned_once():
     asked = []
 

@@ -4,7 +4,7 @@ import time
 from typing import Callable, Iterator, List, NamedTuple, Sequence
 
 from mxcluster.model.events import Evaluation
-from mxcluster.node.mxnet_types import Module, NDArray
+from mxcluster.node.mxnet_types import Context, Module, NDArray
 from mxcluster.training.programs.image_classification.meter import wait
 
 
@@ -34,6 +34,7 @@ class Evaluations(object):
         steps: the number of steps of this worker's training.
         workers: the number of workers.
         index: the index of this worker.
+        place: the context of the copies, the memory of the CPU.
         clock: a function that returns unix seconds.
     """
 
@@ -44,9 +45,10 @@ class Evaluations(object):
         steps: int,
         workers: int,
         index: int,
+        place: Context,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._module, self._clock = module, clock
+        self._module, self._place, self._clock = module, place, clock
         self._turns = turns(total, steps, workers, index)
         self._copies: List[Copy] = []
 
@@ -62,7 +64,7 @@ class Evaluations(object):
             del self._turns[: len(due)]
             arrays = self._arrays()
             wait([arrays])  # until the servers' weights have arrived
-            copies = [array.copyto(array.context) for array in arrays]
+            copies = [array.copyto(self._place) for array in arrays]
             self._copies.append(Copy(due[-1], self._clock(), samples, copies))
 
     def finish(self, accuracy: Callable[[], float]) -> Iterator[Evaluation]:

@@ -125,7 +125,7 @@ class Training:
         self.meter = meter.Meter(self.module, args.warm_up, args.measured, args.measure_waits)
         self.evaluations = evaluations.Evaluations(
             *(self.module, args.evaluations, self.steps_in_all),
-            *(self.kv.num_workers, self.shards.index),
+            *(self.kv.num_workers, self.shards.index, mx.cpu()),
         )
         self.saver = self._saver()
 
