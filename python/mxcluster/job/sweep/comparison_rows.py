@@ -186,7 +186,7 @@ def _coarse(spec: Comparison, records: Records) -> List[str]:
     worst, name = max(found)
     return [
         "%d times to the target are coarser than %s: up to %s, of %s. Begin a new sweep with more "
-        "`evaluations`, or with fewer epochs"
+        "`evaluations`, or with a smaller batch_size if a job has fewer steps"
         % (len(found), percent(readings.FINE), percent(worst, 1), name)
     ]
 

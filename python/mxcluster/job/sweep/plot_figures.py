@@ -85,7 +85,7 @@ def comparison(
             points=seeds,
         ),
         Bars(
-            "Samples per second while all workers train: median, quartiles",
+            "Samples per second: median, quartiles%s" % ("; dashed: the limit" if limit else ""),
             names,
             "samples/s",
             [_medians("samples/s", 2, [row.samples_per_s for row in best])],

@@ -171,7 +171,8 @@ def jobs_table(spec: Comparison, records: Records) -> Table:
             [
                 one.id,
                 one.state,
-                comparison_rows.seconds(one.target_s),
+                # A worker alone has no accuracy to reach.
+                "-" if one.about.worker is not None else comparison_rows.seconds(one.target_s),
                 comparison_rows.percent(one.resolution, 1),
                 comparison_rows.percent(one.accuracy, 2),
                 str(one.samples),
