@@ -5,8 +5,6 @@ import json
 import os
 import signal
 
-import pytest
-
 from tests.playbooks.conftest import refuse_warnings
 
 TINY = {"networks": "mlp", "worker_counts": "1,2", "warm_up": 1, "measured": 3}
@@ -30,7 +28,7 @@ def test_a_dry_run_lists_the_jobs(project):
     log = project.ansible_log()
     assert "PLAY RECAP" in log and "TASK [train_job : Wait" not in log, log
     checked = project.run("compare.yml", "--check", *extra(sweep="listed", seeds=2))
-    assert checked.code == 0 and "gsp-lr0.05-seed0  to do" in checked.output, checked.output
+    assert checked.code == 0 and "gsp-lr0.05-m0.9-seed0  to do" in checked.output, checked.output
     assert project.files() == before
 
 
@@ -81,18 +79,34 @@ def test_an_interrupted_benchmark_goes_on(project):
     assert other.code == 2 and "was begun with networks=['mlp']" in other.output, other.output
 
 
-def test_a_comparison_of_two_schemes(project):
-    knobs = {"schemes": "gsp,fastest", "lr_factors": "1", "seeds": 1, "num_epochs": 2}
-    done = project.run("compare.yml", *extra(sweep="schemes", target=0.2, **knobs), timeout=600)
+def test_a_comparison_measures_the_limit_chooses_a_setting_and_measures_it(project):
+    """Two workers, each a group: both alone, then GSP with a seed that chooses and another one."""
+    knobs = {"schemes": "gsp", "lr_factors": "1", "lr_growth": 0, "momenta": "0.9", "seeds": 1}
+    knobs.update(num_epochs=2, target=0.2, evaluations=20, without="node2,node4")
+    done = project.run("compare.yml", *extra(sweep="schemes", **knobs), timeout=600)
     assert done.code == 0, done.output
-    gsp, fastest = records(project, "schemes")
-    assert (gsp["job"], fastest["job"]) == ("gsp-lr0.05-seed0", "fastest-lr0.05-seed0")
-    for one, workers in ((gsp, 4), (fastest, 2)):
-        assert one["environment"]["workers"] == workers and one["state"] == "ok"
-        assert len(one["curve"]) == 3, "two epochs, and the accuracy at the end of the job"
-        assert one["target_s"] > 0 and 0 < one["waited"] < 1
-    assert gsp["samples"] == pytest.approx(fastest["samples"], rel=0.1)
-    assert set(gsp["y"]) == {"first pair", "second pair"} and not fastest["y"]
-    assert "fastest group alone" in project.ansible_log().split("PLAY RECAP")[-1], done.output
-    assert (project.path / "runs" / "schemes" / "plots.png").stat().st_size > 10000
+    first, second, chose, one = records(project, "schemes")
+    assert [first["job"], second["job"]] == ["solo-0", "solo-1"]
+    assert chose["job"] == "gsp-lr0.05-m0.9-seed0" and one["job"] == "gsp-lr0.05-m0.9-seed1"
+    for solo in (first, second):
+        assert solo["environment"]["workers"] == 1 and solo["samples_per_s"] > 0, solo
+        assert solo["environment"]["servers"] == 0, "the limit has no server that takes time"
+    assert one["environment"]["workers"] == 2 and one["state"] == "ok"
+    readings = one["readings"]
+    assert len(readings) == 20 and {reading["worker"] for reading in readings} == {0, 1}
+    times = [reading["seconds"] for reading in readings]
+    assert times == sorted(times) and times[0] > 0
+    samples = [reading["samples"] for reading in readings]
+    assert samples == sorted(samples) and samples[-1] <= one["samples"]
+    assert one["target_s"] in times and 0 < one["resolution"] <= 1 and 0 < one["waited"] < 1
+    assert set(one["y"]) == {"first pair", "second pair"}
+    output = project.ansible_log().split("PLAY RECAP")[-1]
+    limit = first["samples_per_s"] + second["samples_per_s"]
+    row = next(line for line in output.splitlines() if line.startswith("GSP "))
+    assert "%.2f (" % (one["samples_per_s"] / limit) in row, (row, limit, one["samples_per_s"])
+    assert "use seeds=5 or more" in output, output
+    folder = project.path / "runs" / "schemes"
+    assert (folder / "plots.png").stat().st_size > 10000
+    (line,) = csv.DictReader((folder / "schemes.csv").read_text().splitlines())
+    assert line["scheme"] == "gsp" and float(line["target_s_median"]) == one["target_s"]
     project.wait_for_nothing_left()

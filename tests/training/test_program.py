@@ -346,3 +346,21 @@ def test_a_measurement_trains_its_batches_and_no_epochs(every_mxnet, tmp_path):
     assert end["samples"] == 13 * 16 and "accuracy" not in end and not run.of("epoch")
     last = run.of("batch")[-1]
     assert (last["step"], last["epoch"], last["batch"], last["done"]) == (13, 2, 2, 1.0)
+
+
+def test_evaluations_are_of_the_weights_during_the_training(mxnet_new, tmp_path, digits):
+    """With an evaluation at the end of each epoch, the accuracies are those of the epochs.
+
+    The copies change nothing: both trainings end with the same accuracy.
+    """
+    knobs = {"data_dir": digits, "batch_size": 128, "num_epochs": 3, "momentum": 0.5}
+    plain = train(mxnet_new, tmp_path / "plain", **knobs).succeeded()
+    run = train(mxnet_new, tmp_path / "run", evaluations=3, **knobs).succeeded()
+    found = run.of("evaluation")
+    epochs = [epoch["accuracy"] for epoch in plain.of("epoch")]
+    assert len(set(epochs)) == 3 and [one["accuracy"] for one in found] == epochs
+    assert [one["samples"] for one in found] == [12 * 128 * number for number in (1, 2, 3)]
+    assert not any("accuracy" in epoch for epoch in run.of("epoch"))
+    (end,), (other,) = run.of("end"), plain.of("end")
+    assert end["accuracy"] == other["accuracy"] == epochs[-1]
+    assert all(one["time"] <= end["time"] for one in found), "the time is that of the pull"

@@ -208,6 +208,17 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
     ),
     _not_with_script("measured", "only the program of mxcluster measures its batches"),
     _not_with_script("measure_waits", "only the program of mxcluster measures its waits"),
+    _not_with_script("evaluations", "only the program of mxcluster evaluates the servers' weights"),
+    (
+        lambda given: given.evaluations and given.measured,
+        "evaluations=%(evaluations)s is refused with measured=%(measured)s, because a measurement "
+        "reports no accuracy: leave evaluations or measured out",
+    ),
+    (
+        lambda given: given.evaluations and given.keep_best,
+        "evaluations=%(evaluations)s is refused with keep_best=true, because the ends of epochs "
+        "then have no accuracy: leave evaluations or keep_best out",
+    ),
     (
         lambda given: given.measured and given.expect_accuracy,
         "expect_accuracy=%(expect_accuracy)s is refused with measured=%(measured)s, because a "

@@ -132,6 +132,17 @@ class Epoch(Event, kind="epoch"):
     batch_size: Optional[int] = field(_count, default=None)
 
 
+class Evaluation(Event, kind="evaluation"):
+    """The accuracy of the servers' weights during the training. `time` is that of their pull."""
+
+    number: Optional[int] = field(_count, default=None)
+    """The number among the evaluations of the whole job, from 1, in the order of the training."""
+    samples: Optional[int] = field(_count, default=None)
+    """The number of samples that the worker had trained."""
+    accuracy: Optional[float] = field(_number, default=None)
+    """The accuracy on held-out samples, 0 to 1."""
+
+
 class End(Event, kind="end"):
     """The end of a worker's training."""
 

@@ -260,6 +260,8 @@ class Training(Record):
     needs about 8, because BatchNorm takes mean and variance of one small batch."""
     lr: float = knob(above_0(MOST), 0.05, inherited=True)
     """The learning rate."""
+    momentum: float = _inherited(real_number(0, 0.999), 0.9, (TRAIN, BENCHMARK))
+    """The momentum of SGD: the part of the previous step in a step of the weights."""
     compression: str = _inherited(one_of("none", "2bit"), "none")
     """The form in which a worker sends a gradient. `none` is the gradient itself. `2bit` sends 2
     bits for each number, a 16th of the bytes. A worker adds the gradient to the remainder of the
@@ -682,6 +684,12 @@ class Measurements(Record):
     measure_waits: bool = _of_train(switch, False)
     """Let every worker report the time of its waits for weights. With `true`, a step begins only
     after all weights have arrived."""
+    evaluations: int = knob(whole_number(0, 10**6, zero="none"), 0, playbooks=(TRAIN, COMPARE))
+    """The number of evaluations of the servers' weights during the training, at equal spacing in
+    samples. The workers take turns. A worker copies the weights that it has pulled, keeps the copy
+    in its memory, and computes the accuracy after the training. With `evaluations`, no accuracy is
+    computed at the ends of epochs. 0 computes only these. compare.yml evaluates 200 times, unless
+    you give a number with -e."""
     step_ms: float = knob(
         real_number(0, MOST_MS, "a number of milliseconds from 0 to %d" % MOST_MS),
         0.0,

@@ -6,7 +6,7 @@ running.json    the RunningJob, while a job runs
 stopped.json    the ids of the interrupted jobs
 """
 
-from typing import Mapping, Optional, Sequence, Tuple, Type, TypeVar, Union, cast
+from typing import Mapping, NamedTuple, Optional, Sequence, Type, TypeVar, Union, cast
 
 from mxcluster.errors import BadInput
 from mxcluster.model import names
@@ -41,6 +41,9 @@ Knobs = Mapping[str, object]
 
 OK, DIVERGED, FAILED = "ok", "diverged", "failed"
 SCHEMA = 1
+# The method of a comparison. Records of another method are not comparable. Before 2, the epochs of
+# worker 0 gave the time to the target, and the seed that chose a rate measured it, too.
+METHOD = 2
 SPEC_CURE = "restore this file, or choose another name for the sweep"
 RUNNING_CURE = (
     "end the sweep's last job with stop.yml, then remove this file and run the playbook again"
@@ -118,8 +121,15 @@ class Benchmark(Specification, kind=BENCHMARK):
             raise Wrong("a list with an item", [], ".knobs.worker_counts")
 
 
+class Setting(NamedTuple):
+    """A learning rate and a momentum of SGD."""
+
+    lr: float
+    momentum: float
+
+
 class Rate(Record):
-    """A learning rate of a comparison."""
+    """A learning rate of a comparison, before the list grows."""
 
     factor: str = field(text)
     """The factor as the user wrote it."""
@@ -138,6 +148,7 @@ class FastestGroup(Record):
 class Comparison(Specification, kind=COMPARE):
     """The specification of a sweep of compare.yml."""
 
+    method: int = field(passing(int, lambda value: value == METHOD, "%d" % METHOD))
     knobs: ComparisonKnobs = field(_knobs_of(ComparisonKnobs))
     base_lr: float = field(_rate)
     """The learning rate that the factors multiply."""
@@ -146,6 +157,10 @@ class Comparison(Specification, kind=COMPARE):
     groups: Optional[Sequence[str]] = field(optional(each(words)), default=None)
     """The labels of the groups under dist_gsync."""
     fastest: Optional[FastestGroup] = field(optional(record(FastestGroup)), default=None)
+    addresses: Sequence[str] = field(each(words))
+    """The address of each worker that trains alone to measure its speed, [] without such jobs."""
+    max_y: int = field(whole(1))
+    """The value of gsync_max_y for the scheme `ringmaster`."""
 
     def refuse_contradictions(self) -> None:
         """Raise Wrong without a scheme or its hosts, and for wrong knobs in `base`."""
@@ -173,7 +188,10 @@ class ComparisonAbout(Record):
 
     scheme: str = field(_scheme)
     lr: float = field(_rate)
+    momentum: float = field(real(0, 1))
     seed: int = field(whole())
+    worker: Optional[int] = field(optional(whole()), default=None)
+    """The index of the only worker, of the scheme `solo`."""
 
 
 About = Union[BenchmarkAbout, ComparisonAbout]
@@ -241,12 +259,17 @@ class BenchmarkRecord(JobRecord, BenchmarkFigures):
                 raise Wrong("a number", None, "." + name)
 
 
-def _point(value: object) -> Tuple[float, float]:
-    seconds, accuracy = value if isinstance(value, (list, tuple)) and len(value) == 2 else (0, "")
-    try:
-        return number(seconds), figure(accuracy)
-    except Wrong:
-        raise Wrong("[seconds, accuracy]", value) from None
+class Reading(Record):
+    """The accuracy of the servers' weights at a moment of the training."""
+
+    seconds: float = field(number)
+    """The time since the first worker's start."""
+    samples: int = field(whole())
+    """The number of samples that all workers together had trained."""
+    accuracy: float = field(figure)
+    """The accuracy on held-out samples, 0 to 1."""
+    worker: int = field(whole())
+    """The index of the worker that pulled and evaluated the weights."""
 
 
 class GroupUpdates(Record):
@@ -262,10 +285,13 @@ class GroupUpdates(Record):
 class ComparisonFigures(Record):
     """The figures of a job of a comparison."""
 
-    curve: Sequence[Tuple[float, float]] = field(each(_point, _MOST_POINTS))
-    """[(seconds since the first worker's start, accuracy of worker 0), ...]."""
+    readings: Sequence[Reading] = field(each(record(Reading), _MOST_POINTS))
+    """The readings of all workers, by rising time."""
     target_s: Optional[float] = field(optional(number))
-    """The seconds until worker 0 reached the target accuracy, None if it did not."""
+    """The seconds to the first of two readings in a row at or above the target accuracy, None
+    without such readings."""
+    resolution: Optional[float] = field(optional(number))
+    """The time from the reading before to this reading, as a part of `target_s`."""
     accuracy: Optional[float] = field(_figure)
     """The accuracy at the end of the job."""
     samples: int = field(whole())
@@ -284,6 +310,11 @@ class ComparisonRecord(JobRecord, ComparisonFigures):
     """The result of a job of a comparison."""
 
     about: ComparisonAbout = field(record(ComparisonAbout))
+
+    @property
+    def setting(self) -> Setting:
+        """The learning rate and the momentum of the job."""
+        return Setting(self.about.lr, self.about.momentum)
 
 
 class RunningJob(Record):

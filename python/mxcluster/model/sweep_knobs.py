@@ -21,6 +21,7 @@ from mxcluster.model.written import (
     free,
     matching,
     one_of,
+    switch,
     to_text,
     whole_number,
 )
@@ -109,7 +110,7 @@ class Both(Record):
     """`failed` runs the failed jobs of an earlier `sweep` once more. `late` runs its jobs with late
     steps once more: with `slowdown` or `step_ms`, steps that took longer than planned on an
     overloaded machine."""
-    max_jobs: int = _of_both(whole_number(1, MOST_JOBS), 200)
+    max_jobs: int = _of_both(whole_number(1, MOST_JOBS), 500)
     """The largest number of jobs. mxcluster refuses a sweep with more jobs before the first job."""
 
 
@@ -163,11 +164,33 @@ class ComparisonKnobs(Record):
         ),
         ["1/W", "1/sqrt(W)", "1/2", "1", "2"],
     )
-    """The learning rates to try, as factors of `lr`. W is the number of workers of the inventory.
-    compare.yml tries equal rates only once."""
+    """The first learning rates to try, as factors of `lr`. W is the number of workers of the
+    inventory. compare.yml tries equal rates only once."""
+    lr_growth: int = _of_comparison(whole_number(0, 100), 4)
+    """The most learning rates by which compare.yml extends the list at each end, while the best
+    rate of a scheme is the first or the last one that it has tried."""
+    momenta: Sequence[float] = _of_comparison(
+        Written(
+            lambda value: [to_float(item) for item in _items(value)],
+            lambda items: items and all(0 <= item <= 0.999 for item in items),
+            "a list of numbers from 0 to 0.999, such as 0,0.9",
+            limits="From 0 to 0.999.",
+        ),
+        [0.0, 0.9],
+    )
+    """The values of `momentum` to try. Each of them runs with its own list of learning rates."""
+    choosing_seeds: int = _of_comparison(whole_number(1, 100), 1)
+    """The number of seeds that choose the best learning rate and momentum of each scheme: `seed`,
+    `seed` + 1 and so on. The worst of a setting's jobs counts."""
     seeds: int = _of_comparison(whole_number(1, 100), 5)
-    """The number of seeds: `seed`, `seed` + 1 and so on. All learning rates run with the first
-    seed. The other seeds run at each scheme's best rate and at the common rate."""
+    """The number of seeds that measure, which follow the seeds that choose. They run at each
+    scheme's best setting and at the common setting. A comparison with fewer than 5 says so."""
+    solo: bool = _of_comparison(switch, True)
+    """Measure the speed of each worker alone first. The sum of these speeds is the limit that the
+    speed of each scheme is compared with."""
+    ringmaster_max_y: int = _of_comparison(whole_number(0, MOST, zero="4 times the groups"), 0)
+    """The value of `gsync_max_y` for the scheme `ringmaster`: the largest Y of an update that the
+    servers do not drop. 0 means 4 times the number of groups."""
     target: float = _of_comparison(
         Written(
             to_float,

@@ -397,6 +397,13 @@ def test_what_does_not_suit_a_deadline_is_refused(given, words):
             "measure_waits=true is refused with a script",
         ),
         ({"measured": "-1"}, "measured='-1' is refused"),
+        ({"evaluations": "9", "measured": "50"}, "evaluations=9 is refused with measured=50"),
+        ({"evaluations": "9", "script": "a.py"}, "evaluations=9 is refused with a script"),
+        (
+            {"evaluations": "9", "savemodel": "true", "keep_best": "true"},
+            "evaluations=9 is refused with keep_best=true",
+        ),
+        ({"momentum": "1"}, "momentum='1' is refused"),
     ],
 )
 def test_an_impossible_measurement_is_refused(given, words):

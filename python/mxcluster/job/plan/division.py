@@ -67,20 +67,22 @@ def _shares(
     """Return (share of each worker, True if a profile may give the shares, else False).
 
     The data_sharding file takes precedence over all other sources. With data_allocator=1, the host
-    variable worker_share takes precedence over the profile. The profile counts only if the members
-    of a group wait for each other. Without these sources, all shares are equal.
+    variable worker_share takes precedence over the profile. The profile counts under the schemes in
+    which not all workers wait for each other. Without these sources, all shares are equal.
     """
     count = sum(map(len, division.groups))
     text, allocator, kv = site.files.get("data_sharding"), options.data_allocator, options.kv
     weight = [site.variables[host].weight for host in everyone[:count]]
-    weighted, waits = allocator == 1 and text is None, schemes.of(kv).waits == schemes.GROUP
-    if division.origin == profiled.LABELS or weighted and waits:
+    weighted, scheme = allocator == 1 and text is None, schemes.of(kv)
+    in_groups = scheme.waits == schemes.GROUP
+    if division.origin == profiled.LABELS or weighted and in_groups:
         shares.check_equal_inside(division.groups, division.labels, everyone, weight)
-    wanted = weighted and waits and not shares.are_given(everyone[:count], site.variables)
-    # With balanced batches, each worker trains at its own speed. The worker then counts like a
-    # group of one worker.
+    apart = scheme.is_distributed and scheme.waits != schemes.EVERYBODY
+    wanted = weighted and apart and not shares.are_given(everyone[:count], site.variables)
+    # A worker that waits for no other worker trains at its own speed, as it does with balanced
+    # batches. The worker then counts like a group of one worker.
     alone = [[index] for index in range(count)]
-    counted = division.groups if options.balance == "none" else alone
+    counted = division.groups if in_groups and options.balance == "none" else alone
     known = profiled.complete(fitted) if wanted else None
     name = site.names["data_sharding"]
     if known:

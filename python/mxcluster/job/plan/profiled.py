@@ -157,7 +157,8 @@ def used(
     Args: `fitted` from `fit`.
     """
     grouped = schemes.of(options.kv).waits == schemes.GROUP
-    affects = grouped or sources.placement or sources.note or sources.sizes or sources.loads
+    of_options = sources.shares or sources.sizes or sources.loads
+    affects = grouped or of_options or sources.placement or sources.note
     if fitted is None or not affects:
         return None
     found, does_fit = fitted.profile, fitted.positions is not None

@@ -128,11 +128,20 @@ const mxcluster = (() => {
       const glyph = plot.vbar({x: field("x"), top: field("top"), bottom: field("bottom"), width: 0.94 * width, source,
         fill_color: bar.colour, line_color: null, fill_alpha: bar.pale ? 0.35 : 1});
       items.push([bar, glyph]);
+      const ends = rows.filter(place => bar.low.length && bar.low[place] !== null && bar.high[place] !== null);
+      if (ends.length) {
+        const whiskers = new Bokeh.ColumnDataSource({data: {x: ends.map(place => place + shift),
+          low: ends.map(place => bar.low[place]), high: ends.map(place => bar.high[place])}});
+        plot.segment(field("x"), field("low"), field("x"), field("high"), {source: whiskers, line_color: css("--ink"), line_width: 2});
+      }
     });
     hover(plot, items.map(item => item[1]), [["", "@at"], ["@name", "@value{0,0.[00]}"]]);
     if (figure.points.length) {
       const source = new Bokeh.ColumnDataSource({data: {x: figure.points.map(point => point[0]), y: figure.points.map(point => point[1])}});
       plot.scatter({field: "x"}, {field: "y"}, {source, size: 7, color: css("--ink"), fill_alpha: 0.6});
+    }
+    if (figure.level !== null) { // a glyph: a span would lie outside of the range of the bars
+      plot.line([-0.6, Math.max(places.length, 4) - 0.4], [figure.level, figure.level], {line_color: css("--bad"), line_dash: [4, 4], line_width: 1.2});
     }
     return plot;
   }

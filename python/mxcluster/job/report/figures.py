@@ -69,6 +69,8 @@ class Bar(NamedTuple):
     y: Values
     width: float = 0.7  # of the distance between two names
     pale: bool = False
+    low: Values = ()  # the ends of an error bar at each name, or empty
+    high: Values = ()
 
 
 class Bars(NamedTuple):
@@ -82,6 +84,7 @@ class Bars(NamedTuple):
     beside: bool = False  # the bars of a name beside each other
     points: Sequence[Tuple[int, float]] = ()  # [(position in names, value)]
     x_title: str = ""
+    level: Optional[float] = None  # a horizontal line
     kind: str = "bars"
 
 

@@ -27,6 +27,7 @@ from mxcluster.model.events import (
     Breakdown,
     End,
     Epoch,
+    Evaluation,
     Event,
     Metric,
     NodeUsage,
@@ -62,7 +63,7 @@ class Curve(NamedTuple):
 
 CURVES = (
     Curve("loss", (Batch,), "loss", "Training loss", True, LOG),
-    Curve("accuracy", (Epoch, End), "accuracy", "Validation accuracy", False, FRACTION),
+    Curve("accuracy", (Epoch, End, Evaluation), "accuracy", "Validation accuracy", False, FRACTION),
     Curve("speed", (Batch,), "samples_per_s", "Samples per second", True, FROM_ZERO),
 )
 # Drawn only if a job has no other curve.
@@ -139,7 +140,7 @@ class Worker:
             place = {"samples": event.samples}
             if event.epoch is not None:
                 place["epoch"] = event.epoch + 1.0
-        elif isinstance(event, End):
+        elif isinstance(event, (Evaluation, End)):
             place = {"samples": event.samples}
         self._place.update({axis: float(n) for axis, n in place.items() if n is not None})
 

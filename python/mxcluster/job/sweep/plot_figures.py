@@ -1,11 +1,12 @@
 """Make the interactive figures of a sweep, from the rows that also give the picture."""
 
-from typing import List, Sequence, Union
+from typing import List, Optional, Sequence, Union
 
 from mxcluster.job.report.figures import Bar, Bars, Figures, Line, Lines, Member
 from mxcluster.job.report.style import COLOURS
 from mxcluster.job.sweep import plots
-from mxcluster.job.sweep.summary import BEST, BenchmarkRow, ComparisonRow
+from mxcluster.job.sweep.comparison_rows import BEST, ComparisonRow, Quartiles
+from mxcluster.job.sweep.summary import BenchmarkRow
 from mxcluster.model.sweep import OK
 
 NO_FIGURES = Figures([], [])
@@ -36,53 +37,76 @@ def benchmark(rows: Sequence[BenchmarkRow]) -> Figures:
     )
 
 
-def comparison(rows: Sequence[ComparisonRow], target: float) -> Figures:
-    """Return the figures of a comparison, none while the best rates are unknown.
+def comparison(
+    rows: Sequence[ComparisonRow], target: float, limit: Optional[float] = None
+) -> Figures:
+    """Return the figures of a comparison, none while the best settings are unknown.
 
-    Args: `rows` from `summary.comparison_rows`; `target` the accuracy from 0 to 1.
+    Args: `rows` from `comparison_rows.rows`; `target` the accuracy from 0 to 1; `limit` the sum of
+    the workers' speeds alone in samples/s, None if unknown.
     """
     best = [row for row in rows if BEST in row.kinds and row.jobs]
     if not best:
         return NO_FIGURES
     names = [row.title for row in best]
-    members = [
-        Member("%s, lr %g" % (row.title, row.lr), _colour(place)) for place, row in enumerate(best)
-    ]
+    members = [Member(row.label, _colour(place)) for place, row in enumerate(best)]
     lines = [
-        Line(place, {"seconds": [x for x, _ in job.curve]}, [y for _, y in job.curve])
+        Line(
+            place,
+            {
+                "seconds": [one.seconds for one in job.readings],
+                "samples": [float(one.samples) for one in job.readings],
+            },
+            [one.accuracy for one in job.readings],
+        )
         for place, row in enumerate(best)
         for job in row.jobs
+        if job.readings
     ]
-    medians = Bar("median", COLOURS[0], [row.target_s.median for row in best])
     seeds = [
         (place, job.target_s)
         for place, row in enumerate(best)
         for job in row.jobs
         if job.target_s is not None
     ]
-    speeds = Bar("samples/s", COLOURS[2], [row.samples_per_s.median for row in best])
-    waits = [row.waited.median for row in best]
-    waited = Bar("% waited", COLOURS[1], [None if one is None else 100 * one for one in waits])
     figures: List[Union[Lines, Bars]] = [
         Lines(
-            "Validation accuracy, a line for each seed",
-            ["seconds"],
+            "Accuracy of the servers' weights, a line for each seed",
+            ["seconds", "samples"],
             "",
-            [line for line in lines if line.y],
+            lines,
             level=target,
         ),
         Bars(
-            "Seconds to an accuracy of %g %%: median, and each seed" % (100 * target),
+            "Seconds to an accuracy of %g %%: median, quartiles, each seed" % (100 * target),
             names,
             "seconds",
-            [medians],
+            [_medians("median", 0, [row.target_s for row in best])],
             points=seeds,
         ),
-        Bars("Samples per second while all workers train", names, "samples/s", [speeds]),
+        Bars(
+            "Samples per second: median, quartiles%s" % ("; dashed: the limit" if limit else ""),
+            names,
+            "samples/s",
+            [_medians("samples/s", 2, [row.samples_per_s for row in best])],
+            level=limit,
+        ),
     ]
-    if any(one is not None for one in waits):
-        figures.append(Bars("Share of the training time in waits", names, "%", [waited]))
+    if any(row.waited.median is not None for row in best):
+        waits = [Quartiles(*map(_percent, row.waited)) for row in best]
+        title = "Share of the training time in waits: median, quartiles"
+        figures.append(Bars(title, names, "%", [_medians("% waited", 1, waits)]))
     return Figures(members, [*figures, *_of_y(best)])
+
+
+def _medians(name: str, colour: int, each: Sequence[Quartiles]) -> Bar:
+    """Return a bar for each median of `each`, with its quartiles."""
+    low, median, high = zip(*each)
+    return Bar(name, COLOURS[colour], median, low=low, high=high)
+
+
+def _percent(value: Optional[float]) -> Optional[float]:
+    return None if value is None else 100 * value
 
 
 def _of_y(rows: Sequence[ComparisonRow]) -> List[Bars]:

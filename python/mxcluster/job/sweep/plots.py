@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
 
 from mxcluster.job.report import style
 from mxcluster.job.report.series import Histogram
-from mxcluster.job.sweep.summary import BEST, BenchmarkRow, ComparisonRow
+from mxcluster.job.sweep.comparison_rows import BEST, ComparisonRow, Quartiles
+from mxcluster.job.sweep.summary import BenchmarkRow
 from mxcluster.model.sweep import OK, BenchmarkAbout
 
 if TYPE_CHECKING:
@@ -54,15 +55,20 @@ def benchmark(rows: Sequence[BenchmarkRow], cache_dir: Optional[str] = None) -> 
 
 
 def comparison(
-    rows: Sequence[ComparisonRow], target: float, cache_dir: Optional[str] = None
+    rows: Sequence[ComparisonRow],
+    target: float,
+    limit: Optional[float] = None,
+    cache_dir: Optional[str] = None,
 ) -> bytes:
-    """Return the plots of a comparison as a PNG (bytes), b"" while the best rates are unknown.
+    """Return the plots of a comparison as a PNG (bytes), b"" while the best settings are unknown.
 
-    The plots show the jobs at each scheme's best rate: accuracy over time, time to the target,
-    samples per second with the share of waiting, and the histogram of Y if a job has values of Y.
+    The plots show the jobs that measure, at each scheme's best setting: accuracy over time, time to
+    the target, samples per second with the share of waiting, and the histogram of Y if a job has
+    values of Y. A bar is a median, with its quartiles.
 
-    Args: `rows` from `summary.comparison_rows`; `target` the accuracy from 0 to 1; `cache_dir` the
-    folder of matplotlib's font list, None for a temporary folder.
+    Args: `rows` from `comparison_rows.rows`; `target` the accuracy from 0 to 1; `limit` the sum of
+    the workers' speeds alone, None if unknown; `cache_dir` the folder of matplotlib's font list,
+    None for a temporary folder.
     """
     best = [row for row in rows if BEST in row.kinds and row.jobs]
     if not best:
@@ -74,7 +80,7 @@ def comparison(
         }
         _accuracy(axes[0], best, target, colours)
         _times(axes[1], best, target, colours)
-        _speeds(axes[2], best, colours)
+        _speeds(axes[2], best, limit, colours)
         if ys:
             _bars_of_y(axes[3], ys)
         style.legend(figure, axes[0].get_legend_handles_labels()[0], 3)
@@ -122,15 +128,15 @@ def _accuracy(
     for row in rows:
         for number, job in enumerate(row.jobs):
             axis.plot(
-                [x for x, _ in job.curve],
-                [y for _, y in job.curve],
-                label="%s, lr %g" % (row.title, row.lr) if number == 0 else None,
+                [one.seconds for one in job.readings],
+                [one.accuracy for one in job.readings],
+                label=row.label if number == 0 else None,
                 color=colours[row.scheme],
                 linewidth=1.2,
                 alpha=0.8,
             )
     axis.axhline(target, color=style.FAINT, linewidth=1, linestyle=(0, (2, 2)))
-    axis.set_title("Validation accuracy, a line for each seed")
+    axis.set_title("Accuracy of the servers' weights, a line for each seed")
     axis.set_xlabel("seconds")
     axis.set_xlim(left=0)
 
@@ -163,22 +169,37 @@ def _times(
     _leave_room(axis)  # for the marks at the highest point, and for the words about missed targets
 
 
-def _speeds(axis: "Axes", rows: Sequence[ComparisonRow], colours: Dict[str, str]) -> None:
+def _speeds(
+    axis: "Axes", rows: Sequence[ComparisonRow], limit: Optional[float], colours: Dict[str, str]
+) -> None:
     for place, row in enumerate(rows):
-        speed, waited = row.samples_per_s.median or 0, row.waited.median
+        low, speed, high = (one or 0.0 for one in row.samples_per_s)
         axis.bar(place, speed, 0.6, color=colours[row.scheme])
-        if waited is not None:
+        axis.errorbar(place, speed, [[speed - low], [high - speed]], capsize=4, color=style.INK)
+        if row.waited.median is not None:
             axis.annotate(
-                "waits %.0f %%" % (100 * waited),
-                (place, speed),
+                _waits(row.waited),
+                (place, 0),
+                xytext=(0, 4),  # inside of the bar, away from the limit
+                textcoords="offset points",
                 ha="center",
                 va="bottom",
                 fontsize=8,
-                color=style.INK,
+                color="white",
             )
-    axis.set_title("Samples per second while all workers train")
+    title = "Samples per second: median, quartiles"
+    if limit is not None:
+        axis.axhline(limit, color=style.FAINT, linewidth=1, linestyle=(0, (2, 2)))
+        title += "; dashed: the limit"
+    axis.set_title(title)
     _named(axis, rows)
     _leave_room(axis)
+
+
+def _waits(waited: Quartiles) -> str:
+    """Return the median and the quartiles of the share of waits, as three lines of text."""
+    low, median, high = (100 * (one or 0.0) for one in waited)
+    return "waits\n%.0f %%\n%.0f to %.0f" % (median, low, high)
 
 
 def histograms(rows: Sequence[ComparisonRow]) -> Dict[str, Histogram]:

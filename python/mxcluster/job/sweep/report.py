@@ -6,7 +6,7 @@ from typing import Dict, Iterable, List, Optional, Tuple
 from mxcluster.file_io import replace
 from mxcluster.job.report import page
 from mxcluster.job.report.figures import Figures
-from mxcluster.job.sweep import plot_figures, plots, stages, summary
+from mxcluster.job.sweep import comparison_rows, plot_figures, plots, stages, summary
 from mxcluster.job.sweep.stages import Records
 from mxcluster.job.verdict_text import printable
 from mxcluster.model.sweep import (
@@ -21,7 +21,7 @@ from mxcluster.model.sweep import (
 Table = List[List[str]]  # row 0 has the column titles
 
 TEMPLATE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "page.html")
-PAGE, PICTURE = "report.html", "plots.png"
+PAGE, PICTURE, SCHEMES = "report.html", "plots.png", "schemes.csv"
 ALT_OF_BENCHMARK = "Samples per second, efficiency and time of a batch by the number of workers"
 ALT_OF_COMPARISON = (
     "Accuracy over time, time to the target, samples per second and Y of each scheme"
@@ -31,7 +31,9 @@ ALT_OF_COMPARISON = (
 def write(
     folder: str, spec: Specification, records: Records, cache_dir: Optional[str] = None
 ) -> None:
-    """Write report.html and plots.png into `folder`. Without data to plot, remove plots.png.
+    """Write report.html, plots.png and, of a comparison, schemes.csv into `folder`.
+
+    Without data to plot, remove plots.png.
 
     Args: `folder` the folder of the sweep; `cache_dir` the folder of matplotlib's font list, None
     for a temporary folder.
@@ -40,8 +42,14 @@ def write(
     if isinstance(spec, Benchmark):
         picture = plots.benchmark(summary.benchmark_rows(spec, records), cache_dir)
     elif isinstance(spec, Comparison):
-        rows = summary.comparison_rows(spec, records)
-        picture = plots.comparison(rows, spec.knobs.target, cache_dir)
+        rows = comparison_rows.rows(spec, records)
+        replace(os.path.join(folder, SCHEMES), comparison_rows.as_csv(rows))
+        picture = plots.comparison(
+            rows,
+            spec.knobs.target,
+            comparison_rows.absolute_limit(spec, records),
+            cache_dir,
+        )
     path = os.path.join(folder, PICTURE)
     if picture:
         replace(path, picture)
@@ -72,6 +80,7 @@ def render(spec: Specification, records: Records, has_picture: bool = False) -> 
         files=[
             "results.jsonl",
             "results.csv",
+            *[SCHEMES] * isinstance(spec, Comparison),
             "sweep.json",
             *[PICTURE] * has_picture,
             "../index.html",
@@ -80,8 +89,8 @@ def render(spec: Specification, records: Records, has_picture: bool = False) -> 
     return page.fill(
         TEMPLATE,
         frame,
-        notes=[printable(note) for note in spec.notes],
-        findings=(summary.findings(spec, records) if isinstance(spec, Comparison) else [])
+        notes=[printable(note) for note in [*spec.notes, *_remarks(spec, records)]],
+        findings=(comparison_rows.findings(spec, records) if isinstance(spec, Comparison) else [])
         + summary.late(spec, {one.job: one for one in found})
         + summary.too_efficient(spec, records),
         tables=tables(spec, records),
@@ -92,13 +101,18 @@ def render(spec: Specification, records: Records, has_picture: bool = False) -> 
     )
 
 
+def _remarks(spec: Specification, records: Records) -> List[str]:
+    return comparison_rows.remarks(spec, records) if isinstance(spec, Comparison) else []
+
+
 def figures(spec: Specification, records: Records) -> Figures:
     """Return the interactive figures of a sweep, without figures for other kinds of sweeps."""
     if isinstance(spec, Benchmark):
         return plot_figures.benchmark(summary.benchmark_rows(spec, records))
     if isinstance(spec, Comparison):
-        rows = summary.comparison_rows(spec, records)
-        return plot_figures.comparison(rows, spec.knobs.target)
+        rows = comparison_rows.rows(spec, records)
+        whole = comparison_rows.absolute_limit(spec, records)
+        return plot_figures.comparison(rows, spec.knobs.target, whole)
     return plot_figures.NO_FIGURES
 
 
@@ -113,38 +127,57 @@ def tables(spec: Specification, records: Records) -> List[Tuple[str, str, Table]
         )
         return [("Jobs", under, table)]
     assert isinstance(spec, Comparison)
-    target, rows = spec.knobs.target, summary.comparison_rows(spec, records)
-    found, failed = [], summary.failed_schemes(spec, records)
+    target, rows = spec.knobs.target, comparison_rows.rows(spec, records)
+    found, failed = [], comparison_rows.failed_schemes(spec, records)
     if rows or failed:
         under = (
-            "Median and quartiles over the seeds. The jobs with the first seed decide the best "
-            "rate of each scheme and the common rate. speed-up: time of BSP divided by the time of "
-            "the scheme. samples/s: while all workers train. waited: the share of the training "
-            "time in which workers wait for the network, the servers and other workers."
+            "Medians with quartiles, over the seeds that measure. Other seeds have chosen the best "
+            "setting of each scheme (learning rate and momentum) and the common setting. To the "
+            "target: the first of two readings in a row of the servers' weights. speed-up: time of "
+            "BSP divided by the time of the scheme with the same seed. samples/s: while all "
+            "workers train; of the limit: as a part of the sum of the workers' speeds alone. "
+            "waited: the share of the training time in which workers wait for the network, the "
+            "servers and other workers."
         )
         table = summary.comparison_table(rows, target, failed)
         found.append(("Schemes", under, table))
-    under = "Jobs with the same seed train equal numbers of samples."
+    under = (
+        "Jobs with the same seed train equal numbers of samples. resolution: the time from the "
+        "reading before, as a part of the time to the target."
+    )
     return found + [("Jobs", under, jobs_table(spec, records))]
 
 
 def jobs_table(spec: Comparison, records: Records) -> Table:
     """Return the table of a comparison's jobs."""
-    table = [["job", "state", "to the target", "accuracy", "samples", "samples/s", "waited"]]
+    table = [
+        [
+            "job",
+            "state",
+            "to the target",
+            "resolution",
+            "accuracy",
+            "samples",
+            "samples/s",
+            "waited",
+        ]
+    ]
     for job in stages.known_jobs(spec, records):
         one = records.get(job.name)
         if not isinstance(one, ComparisonRecord):
-            table.append([job.name, "to do", "", "", "", "", ""])
+            table.append([job.name, "to do", *[""] * 6])
             continue
         table.append(
             [
                 one.id,
                 one.state,
-                summary.seconds(one.target_s),
-                summary.percent(one.accuracy, 2),
+                # A worker alone has no accuracy to reach.
+                "-" if one.about.worker is not None else comparison_rows.seconds(one.target_s),
+                comparison_rows.percent(one.resolution, 1),
+                comparison_rows.percent(one.accuracy, 2),
                 str(one.samples),
                 "-" if one.samples_per_s is None else "%.4g" % one.samples_per_s,
-                summary.percent(one.waited),
+                comparison_rows.percent(one.waited),
             ]
         )
     return table

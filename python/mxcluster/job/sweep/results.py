@@ -8,16 +8,18 @@ import csv
 import io
 import json
 import os
-from typing import Dict, Iterable, List, Optional, Sequence, Tuple, Type, Union
+from typing import Dict, Iterable, Optional, Sequence, Tuple, Type, Union
 
 from mxcluster import __version__
 from mxcluster import events as event_files
 from mxcluster.errors import DAMAGED, BadInput
 from mxcluster.file_io import replace
 from mxcluster.job.report import files, series
-from mxcluster.job.sweep.specs import Job
+from mxcluster.job.sweep import readings
+from mxcluster.job.sweep.jobs import Job
 from mxcluster.lists import quantile
-from mxcluster.model.events import Batch, End, Epoch, Event, Machine, Measured, Start, Waits
+from mxcluster.model import sweep_schemes
+from mxcluster.model.events import End, Event, Machine, Measured, Waits
 from mxcluster.model.failures import LEARNING, NAN
 from mxcluster.model.plan import WORKER, Plan
 from mxcluster.model.sweep import (
@@ -35,8 +37,6 @@ from mxcluster.model.sweep import (
     Specification,
 )
 from mxcluster.model.verdict import Verdict
-
-Points = List[Tuple[float, float]]
 
 FILE, TABLE = "results.jsonl", "results.csv"
 LATE_SHARE = 0.01  # of a worker's steps
@@ -58,13 +58,17 @@ def record(
     state, failure = state_of(verdict), verdict.first_failure
     why = None if state == OK or not failure else failure.reason
     figures: Union[BenchmarkFigures, ComparisonFigures]
-    if isinstance(spec, Comparison):
-        figures = comparison_figures(events, verdict, plan, spec.knobs.target)
+    measured = benchmark_figures(events, plan.workers)
+    if not isinstance(spec, Comparison):
+        figures, is_measured = measured, True
     else:
-        figures = benchmark_figures(events, plan.workers)
-        if state == OK and figures.batches is None:
-            state = FAILED
-            why = "a worker has not reported the measured batches: read the logs of the job"
+        figures = comparison_figures(events, verdict, plan, spec.knobs.target)
+        is_measured = vars(job.about).get("scheme") == sweep_schemes.SOLO
+        if is_measured:
+            figures = figures.replaced(samples_per_s=measured.samples_per_s)
+    if state == OK and is_measured and measured.batches is None:
+        state = FAILED
+        why = "a worker has not reported the measured batches: read the logs of the job"
     late_steps, late = lateness(events)
     return _kind(spec)(
         job=job.name,
@@ -141,25 +145,18 @@ def comparison_figures(
 ) -> ComparisonFigures:
     """Return the figures of one job of a comparison.
 
-    Worker 0 measures the accuracy at the end of each epoch and at the end of the job. Under some
-    schemes a fast worker 0 ends before the others.
-
     Args: `target` the accuracy to reach.
     """
     own = [event for event in events if event.role == "worker"]
-    begin = min([event.time for event in own if isinstance(event, Start)], default=None)
-    points = [
-        (event.time - begin, event.accuracy)
-        for event in own
-        if begin is not None and isinstance(event, (Epoch, End)) and event.index == 0
-        if event.accuracy is not None
-    ]
+    found = readings.of_job(events)
+    reached = readings.reached(found, target)
     waits = series.last_of(events, Waits).values()
     trained = sum(one.seconds for one in waits)
     ends = [event for event in own if isinstance(event, End)]
     return ComparisonFigures(
-        curve=[(round(moment, 3), round(accuracy, 5)) for moment, accuracy in points],
-        target_s=next((moment for moment, accuracy in points if accuracy >= target), None),
+        readings=found,
+        target_s=reached.seconds if reached else None,
+        resolution=reached.resolution if reached else None,
         accuracy=verdict.accuracy,
         samples=sum(end.samples or 0 for end in ends),
         seconds=max([end.seconds or 0.0 for end in ends], default=0.0),
@@ -181,21 +178,18 @@ def common_rate(events: Iterable[Event]) -> Optional[float]:
     one worker has sent its last report, because a fast worker may end early. The
     function interpolates the samples of a worker linearly between two reports.
     """
-    reports = {}  # type: Dict[int, Points]
-    workers = set()
-    for event in events:
-        if event.role != "worker" or event.index is None:
-            continue
-        workers.add(event.index)
-        if isinstance(event, Batch) and event.samples is not None:
-            reports.setdefault(event.index, []).append((event.time, event.samples))
-    if not reports or set(reports) != workers:
+    reports = readings.samples_over_time(events)
+    if not reports or not all(reports.values()):
         return None
     begin = max(points[0][0] for points in reports.values())
     end = min(points[-1][0] for points in reports.values())
     if end <= begin:
         return None
-    return sum(_at(points, end) - _at(points, begin) for points in reports.values()) / (end - begin)
+    trained = sum(
+        readings.interpolated(points, end) - readings.interpolated(points, begin)
+        for points in reports.values()
+    )
+    return trained / (end - begin)
 
 
 def environment(plan: Plan, events: Iterable[Event]) -> Environment:
@@ -279,17 +273,3 @@ def _cell(value: object) -> str:
     if isinstance(value, (list, dict)):
         return json.dumps(value)
     return "" if value is None else str(value)
-
-
-def _at(points: Points, moment: float) -> float:
-    """Return the value at the time `moment`, interpolated linearly between `points`.
-
-    Before the first point, the result is the first value. After the last point, the result is the
-    last value.
-
-    Args: `points` [(seconds, value)] by rising time.
-    """
-    for (before, low), (after, high) in zip(points, points[1:]):
-        if before <= moment <= after:
-            return low + (high - low) * ((moment - before) / (after - before or 1.0))
-    return points[0][1] if moment <= points[0][0] else points[-1][1]

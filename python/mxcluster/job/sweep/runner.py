@@ -12,7 +12,7 @@ from mxcluster.file_io import read_json, replace
 from mxcluster.job.plan import paces
 from mxcluster.job.report import files
 from mxcluster.job.sweep import rendezvous, report, results, specs, stages
-from mxcluster.job.sweep.specs import Job
+from mxcluster.job.sweep.jobs import Job, PlanOf
 from mxcluster.job.sweep.stages import Records
 from mxcluster.job.verdict_text import clock, figure, printable
 from mxcluster.lists import several
@@ -25,9 +25,7 @@ from mxcluster.model.sweep import (
     SPEC_CURE,
     About,
     Benchmark,
-    Comparison,
     ComparisonRecord,
-    FastestGroup,
     JobRecord,
     Knobs,
     RunningJob,
@@ -37,7 +35,10 @@ from mxcluster.model.sweep import (
 
 SPEC, RUNNING, LOCK = "sweep.json", "running.json", ".lock"
 STOPPED = "stopped.json"  # ids of interrupted jobs; the nodes keep the folders of these jobs
-HOSTS = "fastest.hosts"
+HOSTS = "job.hosts"  # of the running job, if only some workers train
+
+
+_PLANNED_ALIKE = ("seed", "lr", "momentum")  # knobs that change no plan
 
 
 class Means(NamedTuple):
@@ -51,7 +52,7 @@ class Means(NamedTuple):
         show: shows a line to the user.
     """
 
-    plan_of: specs.PlanOf
+    plan_of: PlanOf
     start: Callable[[Knobs], int]
     stop: Callable[[str], None]
     show: Callable[[str], None]
@@ -64,7 +65,7 @@ def opened(
     names: Sequence[str],
     runs_dir: str,
     cwd: str,
-    plan_of: specs.PlanOf,
+    plan_of: PlanOf,
 ) -> Specification:
     """Return the specification of a new or an earlier sweep from the user's knobs.
 
@@ -84,7 +85,7 @@ def opened(
     base = specs.base_of(playbook, options, names, cwd)
     sweep = knobs.sweep or time.strftime("%Y%m%d-%H%M%S-") + playbook.partition(".")[0]
     path = os.path.join(runs_dir, sweep, SPEC)
-    earlier = read_json(path, lambda value: specs.checked(value, sweep), SPEC_CURE)
+    earlier = read_json(path, lambda value: specs.checked(value, sweep, path), SPEC_CURE)
     if earlier is not None:
         specs.going_on(earlier, playbook, knobs, base, names)
         return earlier
@@ -111,11 +112,12 @@ def opened(
             "the sweep has no job: kv=local and kv=device run with one worker only, and "
             "worker_counts lacks 1. Add 1 to worker_counts, or other schemes to kvs"
         )
-    slowness = paces.emulated(check(spec, plan_of)[0])
+    # The first job may have one worker only.
+    slowness = paces.emulated(max(check(spec, plan_of), key=lambda plan: plan.workers))
     return spec.replaced(notes=[*spec.notes, slowness]) if slowness else spec
 
 
-def _measured_before(plan_of: specs.PlanOf) -> specs.PlanOf:
+def _measured_before(plan_of: PlanOf) -> PlanOf:
     """Return a variant of `plan_of` that raises BadInput for a job without a number of workers.
 
     A job that needs a new profile would first measure the cluster, but a sweep needs the groups
@@ -140,7 +142,7 @@ def _measured_before(plan_of: specs.PlanOf) -> specs.PlanOf:
     return plan
 
 
-def check(spec: Specification, plan_of: specs.PlanOf) -> List[Plan]:
+def check(spec: Specification, plan_of: PlanOf) -> List[Plan]:
     """Return the plans of all jobs that are known at the beginning, in the order of the jobs.
 
     Raises BadInput, which names the first impossible job for each reason. Jobs that differ only in
@@ -150,15 +152,14 @@ def check(spec: Specification, plan_of: specs.PlanOf) -> List[Plan]:
     seen: Dict[str, Optional[Plan]] = {}  # None for an impossible job
     problems: Dict[str, str] = {}
     for job in stages.known_jobs(spec, {}):
-        alike = repr(
-            sorted((name, value) for name, value in job.knobs.items() if name not in ("seed", "lr"))
-        )
+        knobs = {name: value for name, value in job.knobs.items() if name not in _PLANNED_ALIKE}
+        alike = repr((sorted(knobs.items()), len(job.hosts)))
         try:
             plan = seen.get(alike)
             if alike not in seen:
-                knobs, group = job.knobs, _fastest_of(spec, job)
-                if group:  # `_run` writes the file later
-                    knobs = dict(knobs, hosts_file="", num_workers=group.workers)
+                knobs = dict(job.knobs)
+                if job.hosts:  # `_run` writes the file later
+                    knobs.update(hosts_file="", num_workers=len(job.hosts))
                 seen[alike] = plan = plan_of(knobs)
                 if isinstance(spec, Benchmark):
                     rendezvous.check(spec.knobs.rendezvous, plan)
@@ -169,12 +170,6 @@ def check(spec: Specification, plan_of: specs.PlanOf) -> List[Plan]:
             problems.setdefault(str(refusal), job.name)
     refuse("job %s: %s" % (name, text) for text, name in problems.items())
     return plans
-
-
-def _fastest_of(spec: Specification, job: Job) -> Optional[FastestGroup]:
-    """Return the group that trains alone in `job`, None for a job of all workers."""
-    is_alone = job.knobs.get("hosts_file") == specs.HOSTS_FILE
-    return spec.fastest if isinstance(spec, Comparison) and is_alone else None
 
 
 def go(spec: Specification, runs_dir: str, means: Means, again: str = "") -> Dict[str, JobRecord]:
@@ -262,7 +257,7 @@ def described(about: About) -> str:
     return " ".join("%s=%s" % item for item in about.encode().items() if item[1] is not None)
 
 
-def dry_run(spec: Specification, runs_dir: str, plan_of: specs.PlanOf) -> List[str]:
+def dry_run(spec: Specification, runs_dir: str, plan_of: PlanOf) -> List[str]:
     """Return the lines of a dry run of a new or an earlier sweep, without writing a file."""
     records = results.read(path_of(runs_dir, spec), spec)
     return listing(spec, records, check(spec, plan_of))
@@ -367,10 +362,10 @@ def _run(spec: Specification, job: Job, folder: str, runs_dir: str, means: Means
     )
     running = os.path.join(folder, RUNNING)
     files.write_json(running, RunningJob(job=job.name, id=job_id))
-    knobs, group = dict(job.knobs, job_id=job_id), _fastest_of(spec, job)
-    if group:
-        hosts_file = knobs["hosts_file"] = os.path.join(os.path.abspath(folder), HOSTS)
-        replace(hosts_file, group.hosts)
+    knobs = dict(job.knobs, job_id=job_id)
+    if job.hosts:
+        path = knobs["hosts_file"] = os.path.join(os.path.abspath(folder), HOSTS)
+        replace(path, "".join("%s\n" % address for address in job.hosts))
     began = time.monotonic()
     status = means.start(knobs)
     found = results.record(

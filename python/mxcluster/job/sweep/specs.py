@@ -5,7 +5,6 @@ All functions are pure. The argument `plan_of` is a function that returns the pl
 """
 
 import itertools
-import math
 import os
 import re
 from typing import (
@@ -14,53 +13,31 @@ from typing import (
     Iterable,
     Iterator,
     List,
-    NamedTuple,
-    Optional,
-    Sequence,
     Tuple,
-    cast,
 )
 
 from mxcluster import schemes
 from mxcluster.errors import BadInput, for_each, refuse, shown
-from mxcluster.job.sweep import rendezvous
-from mxcluster.model import sweep_knobs, sweep_schemes
+from mxcluster.job.sweep import comparison, jobs, rendezvous
+from mxcluster.job.sweep.jobs import Job, PlanOf
+from mxcluster.model import sweep_knobs
 from mxcluster.model.job_knobs import Options
-from mxcluster.model.knob import knobs_of, value_of
-from mxcluster.model.plan import WORKER, Plan
+from mxcluster.model.knob import COMPARE, knobs_of, value_of
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.sweep import (
-    About,
+    METHOD,
     Benchmark,
     BenchmarkAbout,
-    Comparison,
-    ComparisonAbout,
-    FastestGroup,
     Knobs,
-    Rate,
     Specification,
 )
 from mxcluster.model.sweep_knobs import BenchmarkKnobs, ComparisonKnobs
 
-PlanOf = Callable[[Knobs], Plan]
-
 MOST_COMBINATIONS = 10 * sweep_knobs.MOST_JOBS  # of a benchmark; some give the same job
 MEASURED = 50  # batches of a benchmark's job, unless the knob `measured` gives a number
-# The label that a profile gives to its fastest group.
-FASTEST_LABEL = "speed1"
 _PATHS = ("data_src", "hosts_file", "groups_file", "data_sharding_file")
 # Knobs about the run of the playbook, which the specification leaves out.
 _OF_THE_RUN = ("sweep", "again", "max_jobs", "plan_only")
-# The knobs that override the inventory in all jobs of a sweep.
-_FIXED: Knobs = {"plan_only": False, "detach": False, "savemodel": False, "max_restarts": 0}
-
-
-class Job(NamedTuple):
-    """One job of a sweep: name, knobs of train.yml, and values for tables and plots."""
-
-    name: str  # "001"; "gsp-0.05-seed0"
-    knobs: Knobs
-    about: About
 
 
 def begin(
@@ -81,7 +58,7 @@ def begin(
         when: the time of the start in unix seconds.
         plan_of: see the docstring of this module.
     """
-    whole = plan_of({"kv": "dist_sync", "num_workers": 0, **_only({}, "dist_sync")})
+    whole = plan_of({"kv": "dist_sync", "num_workers": 0, **jobs.accepted({}, "dist_sync")})
     if isinstance(knobs, sweep_knobs.BenchmarkInput):
         own = sweep_knobs.part(BenchmarkKnobs, knobs)
         return Benchmark(
@@ -92,16 +69,23 @@ def begin(
             knobs=own.replaced(worker_counts=own.worker_counts or powers(whole.workers)),
         )
     own_knobs = sweep_knobs.part(ComparisonKnobs, knobs)
-    return _begin_comparison(sweep, round(when, 3), base, own_knobs, whole.workers, plan_of)
+    return comparison.begin(sweep, round(when, 3), base, own_knobs, whole.workers, plan_of)
 
 
-def checked(value: object, sweep: str) -> Specification:
+def checked(value: object, sweep: str, path: str) -> Specification:
     """Return the specification of the file sweep.json with the content `value`.
 
-    Raises Wrong if a field is damaged.
+    Raises Wrong if a field is damaged, and BadInput for a comparison with another method.
 
-    Args: `sweep` the name of the sweep, which is also the name of its folder.
+    Args: `sweep` the name of the sweep, which is also the name of its folder; `path` of the file.
     """
+    if isinstance(value, dict) and value.get("playbook") == COMPARE:
+        if value.get("method") != METHOD:
+            raise BadInput(
+                "%s: another version of mxcluster began sweep=%s with another method of "
+                "comparison, so its results are not comparable with those of this version. Its "
+                "report stays as it is: choose another name for a new sweep" % (path, sweep)
+            )
     spec = Specification.decode(value)
     if spec.sweep != sweep:
         raise Wrong("the name of the sweep's folder", spec.sweep, "sweep")
@@ -239,11 +223,11 @@ def _combinations(knobs: BenchmarkKnobs) -> Iterator[Tuple[int, BenchmarkAbout]]
 def _benchmark_knobs(spec: Benchmark, about: BenchmarkAbout) -> Knobs:
     """Return the knobs of train.yml of a benchmark's job."""
     base, is_distributed = spec.base, schemes.of(about.kv).is_distributed
-    measured = _number(base, "measured") or MEASURED
-    warm_up = _number(base, "warm_up")
+    measured = jobs.number(base, "measured") or MEASURED
+    warm_up = jobs.number(base, "warm_up")
     knobs = {
         "data": "synthetic",
-        **_only(base, about.kv),
+        **jobs.accepted(base, about.kv),
         "network": about.network,
         "kv": about.kv,
         "batch_size": about.batch_size,
@@ -251,7 +235,7 @@ def _benchmark_knobs(spec: Benchmark, about: BenchmarkAbout) -> Knobs:
         "measured": measured,
         "warm_up": warm_up,
         "measure_waits": False,
-        **_FIXED,
+        **jobs.FIXED,
         **rendezvous.knobs_of(spec.knobs.rendezvous if is_distributed else ""),
     }
     if about.gpus is not None:
@@ -259,152 +243,6 @@ def _benchmark_knobs(spec: Benchmark, about: BenchmarkAbout) -> Knobs:
     if knobs["data"] == "synthetic" and "num_examples" not in base:
         knobs["num_examples"] = about.batch_size * about.workers * (measured + warm_up)  # one epoch
     return knobs
-
-
-def comparison_job(spec: Comparison, scheme: str, lr: float, seed: int) -> Job:
-    """Return the Job of a comparison with a scheme, a learning rate and a seed.
-
-    Args: `scheme` a name in `sweep_schemes`.
-    """
-    row = sweep_schemes.of(scheme)
-    knobs = {
-        **_only(spec.base, row.knobs["kv"]),
-        **row.knobs,
-        "lr": lr,
-        "lr_scale": "none",
-        "seed": seed,
-        "num_workers": 0,
-        "measured": 0,
-        "measure_waits": True,
-        **_FIXED,
-    }
-    if "balance" not in row.knobs:
-        knobs["balance"] = _default("balance")
-    if scheme == sweep_schemes.FASTEST:
-        # The runner replaces HOSTS_FILE with the path of a file. The servers stay the same.
-        knobs.update(groups_file="", hosts_file=HOSTS_FILE)
-    return Job(
-        "%s-lr%g-seed%d" % (scheme, lr, seed),
-        knobs,
-        ComparisonAbout(scheme=scheme, lr=lr, seed=seed),
-    )
-
-
-# A value of the knob hosts_file, for the path of a file with the text of `spec.fastest.hosts`.
-HOSTS_FILE = "<fastest group>"
-
-
-def seeds_of(spec: Comparison) -> List[int]:
-    """Return the seeds of a comparison, in order."""
-    first = _number(spec.base, "seed")
-    return list(range(first, first + spec.knobs.seeds))
-
-
-def rates_of(factors: Sequence[str], base: float, workers: int) -> List[Rate]:
-    """Return the learning rates in rising order.
-
-    The list holds equal rates once, with the first factor that gives the rate.
-
-    Args: `factors` strings of the knob lr_factors, such as "1/W"; `base` the learning rate to
-    multiply; `workers` the number W.
-    """
-    found: Dict[float, str] = {}
-    for text in factors:
-        match = sweep_knobs.FACTOR.fullmatch(text)
-        assert match, text
-        below = {None: 1.0, "W": float(workers), "sqrt(W)": math.sqrt(workers)}.get(match.group(2))
-        divisor = float(match.group(2)) if below is None else below
-        factor = float(match.group(1)) / divisor if divisor else 0.0
-        if factor <= 0:
-            raise BadInput("lr_factors: %s is not above 0. Give a factor above 0" % text)
-        found.setdefault(float("%.6g" % (base * factor)), text)
-    return [Rate(factor=text, lr=lr) for lr, text in sorted(found.items())]
-
-
-def _begin_comparison(
-    sweep: str, begun: float, base: Knobs, knobs: ComparisonKnobs, workers: int, plan_of: PlanOf
-) -> Comparison:
-    """Return the specification of a comparison, as `begin` does.
-
-    Args: `workers` the number of workers of the whole cluster.
-    """
-    notes: List[str] = []
-    chosen, labels, fastest = list(knobs.schemes or sweep_schemes.NAMES), None, None
-    if {sweep_schemes.GROUPED, sweep_schemes.FASTEST} & set(chosen):
-        plan = plan_of({**_only(base, "dist_gsync"), "kv": "dist_gsync", "num_workers": 0})
-        labels = list(plan.group_labels)
-        if len(plan.groups) < 2:
-            notes.append(
-                "all workers form one group, so GSP equals BSP: for several groups, set "
-                "worker_group"
-            )
-        if sweep_schemes.FASTEST in chosen:
-            fastest = _fastest(plan, knobs.fastest_group)
-            if fastest is None:
-                notes.append(
-                    "the comparison leaves out the scheme `fastest`, which equals BSP with one "
-                    "group"
-                )
-                chosen = [name for name in chosen if name != sweep_schemes.FASTEST]
-    if not chosen:
-        raise BadInput("schemes: no scheme is left to compare. Name other schemes")
-    plan = plan_of({"kv": "dist_sync", "num_workers": 0, **_only(base, "dist_sync")})
-    lr = plan.options.lr
-    return Comparison(
-        sweep=sweep,
-        begun=begun,
-        base=base,
-        workers=workers,
-        notes=notes,
-        knobs=knobs.replaced(schemes=chosen),
-        base_lr=lr,
-        rates=rates_of(knobs.lr_factors, lr, workers),
-        groups=labels,
-        fastest=fastest,
-    )
-
-
-def _fastest(plan: Plan, chosen: str) -> Optional[FastestGroup]:
-    """Return the fastest group, or None if all workers form one group.
-
-    Raises BadInput if `chosen` is not the label of a group.
-
-    Args: `plan` the plan of a dist_gsync job; `chosen` the knob fastest_group, "" for the default.
-    """
-    labels = list(plan.group_labels)
-    if chosen and chosen not in labels:
-        raise BadInput(
-            "fastest_group=%s is not a group of the workers: name one of %s"
-            % (shown(chosen), ", ".join(labels))
-        )
-    if len(labels) < 2:
-        return None
-    label = chosen or (FASTEST_LABEL if FASTEST_LABEL in labels else labels[0])
-    members = plan.groups[labels.index(label)]
-    addresses = {one.index: one.address for one in plan.of_role(WORKER)}
-    return FastestGroup(
-        label=label,
-        workers=len(members),
-        hosts="".join("%s\n" % addresses[index] for index in members),
-    )
-
-
-def _only(base: Knobs, kv: str) -> Knobs:
-    """Return the knobs `base`, with defaults for the knobs that the scheme `kv` does not accept."""
-    found = dict(base)
-    for name, kvs in sweep_schemes.ONLY_KV.items():
-        if kv not in kvs:
-            found[name] = "" if _default(name) is None else _default(name)
-    return found
-
-
-def _default(name: str) -> object:
-    return knobs_of(Options)[name].default
-
-
-def _number(base: Knobs, name: str) -> int:
-    """Return the value of a knob for whole numbers in `base`, or the knob's default."""
-    return cast(int, base[name] if name in base else _default(name))
 
 
 def job_id(sweep: str, name: str, used: Callable[[str], bool]) -> str:

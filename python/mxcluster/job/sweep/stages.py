@@ -1,44 +1,63 @@
 """Choose the jobs that a sweep still has to run. All functions are pure.
 
-A benchmark has a fixed list of jobs. The list of a comparison grows in two stages:
+A benchmark has a fixed list of jobs. The list of a comparison grows in three stages:
 
-1. Every scheme trains with every learning rate and the first seed.
-2. Every scheme trains with the other seeds, first at the best rate, then at the common rate.
+1. Each worker trains alone. The sum of these speeds is the limit of all schemes.
+2. Every scheme trains with every setting (learning rate and momentum) and the seeds that choose.
+   For each momentum, the list of learning rates grows in the direction of its best rate, until the
+   best rate lies inside, or has grown by `lr_growth` rates.
+3. Every scheme trains with the seeds that measure: at its best setting, then at the common setting.
 
 The best job reaches the target accuracy first. If no job reaches the target, the best job has the
-highest final accuracy. A failed job counts as the worst job.
+highest final accuracy. A failed job counts as the worst job. With several seeds that choose, the
+worst of a setting's jobs counts.
 
-A scheme's best rate is the learning rate of the scheme's best job. The common rate is the same for
-all schemes. The jobs of a scheme rank the rates, so a rate has one rank from each scheme. The
-common rate is the rate with the smallest worst rank. Among rates with equal worst ranks, the
-smallest sum of ranks decides, then the smallest rate.
+A scheme's best setting is the one of the scheme's best job. The common setting is the same for all
+schemes. The jobs of a scheme rank the settings that all schemes have tried, so a setting has one
+rank from each scheme. The common setting has the smallest worst rank. Among settings with equal
+worst ranks, the smallest sum of ranks decides, then the smallest setting.
 """
 
-from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from mxcluster.job.sweep import specs
-from mxcluster.job.sweep.specs import Job
+from mxcluster.job.sweep import comparison, specs
+from mxcluster.job.sweep.jobs import Job
 from mxcluster.model.sweep import (
     FAILED,
     Benchmark,
     Comparison,
     ComparisonRecord,
     JobRecord,
+    Setting,
     Specification,
 )
 
 Records = Mapping[str, JobRecord]  # {name of a job: its record}
+Score = Tuple[int, float]  # a smaller one is better
+
+GROWTH = 2.0  # the ratio of two rates in a list that begins with one rate
 
 
 class Choice(NamedTuple):
-    """The best rate of each scheme and the common rate, from the jobs with the first seed."""
+    """The best setting of each scheme, and the common setting, None if all schemes failed.
 
-    best: Dict[str, float]  # by scheme; a scheme whose jobs all failed is missing
-    common: Optional[float]  # None if all jobs failed
+    A scheme whose jobs of the second stage all failed has no best setting.
+    """
+
+    best: Dict[str, Setting]
+    common: Optional[Setting]
+
+
+class Line(NamedTuple):
+    """The settings of a scheme with one momentum."""
+
+    settings: List[Setting]  # by rising rate
+    scores: Optional[Dict[Setting, Score]]  # None while a job of the line has no record
+    at_edge: bool = False  # True if the best rate is the first or last, and the list must not grow
 
 
 def next_jobs(spec: Specification, records: Records) -> List[Job]:
-    """Return the known jobs without a record, in order; [] after the last job of the sweep."""
+    """Return the known jobs without a record, in the order of their runs."""
     return [job for job in known_jobs(spec, records) if job.name not in records]
 
 
@@ -47,11 +66,12 @@ def known_jobs(spec: Specification, records: Records) -> List[Job]:
     if isinstance(spec, Benchmark):
         return specs.benchmark_jobs(spec)
     assert isinstance(spec, Comparison)
-    seeds = specs.seeds_of(spec)
-    jobs = [
-        specs.comparison_job(spec, scheme, rate.lr, seeds[0])
+    jobs = comparison.solo_jobs(spec) + [
+        comparison.job(spec, scheme, setting, seed)
         for scheme in spec.knobs.schemes
-        for rate in spec.rates
+        for line in lines(spec, records, scheme)
+        for setting in line.settings
+        for seed in comparison.choosing_seeds(spec)
     ]
     chosen = choose(spec, records)
     if chosen is None:
@@ -59,15 +79,15 @@ def known_jobs(spec: Specification, records: Records) -> List[Job]:
     best = list(chosen.best.items())
     common = [
         (scheme, chosen.common)
-        for scheme, lr in best
-        if chosen.common is not None and chosen.common != lr
+        for scheme, setting in best
+        if chosen.common is not None and chosen.common != setting
     ]
     # Order the jobs by seed, so that an interrupted sweep has the same seeds for all schemes.
     return jobs + [
-        specs.comparison_job(spec, scheme, lr, seed)
+        comparison.job(spec, scheme, setting, seed)
         for pairs in (best, common)
-        for seed in seeds[1:]
-        for scheme, lr in pairs
+        for seed in comparison.measuring_seeds(spec)
+        for scheme, setting in pairs
     ]
 
 
@@ -81,42 +101,110 @@ def most_jobs(spec: Specification) -> int:
     if isinstance(spec, Benchmark):
         return len(specs.benchmark_jobs(spec))
     assert isinstance(spec, Comparison)
-    schemes, rates = len(spec.knobs.schemes), len(spec.rates)
-    return schemes * (rates + min(rates, 2) * (spec.knobs.seeds - 1))
+    knobs = spec.knobs
+    settings = len(knobs.momenta) * (len(spec.rates) + 2 * knobs.lr_growth)
+    of_scheme = settings * knobs.choosing_seeds + min(settings, 2) * knobs.seeds
+    return len(spec.addresses) + len(knobs.schemes) * of_scheme
 
 
 def has_all_jobs(spec: Specification, records: Records) -> bool:
-    """Return True unless a comparison is in its first stage, whose records decide further jobs."""
+    """Return True unless a comparison still chooses the settings, which decide further jobs."""
     return not isinstance(spec, Comparison) or choose(spec, records) is not None
 
 
-def choose(spec: Comparison, records: Records) -> Optional[Choice]:
-    """Return the Choice of the best rates and the common rate of a comparison.
+def lines(spec: Comparison, records: Records, scheme: str) -> List[Line]:
+    """Return the line of each momentum of `scheme`, grown as far as the records decide."""
+    return [_line(spec, records, scheme, momentum) for momentum in spec.knobs.momenta]
 
-    The result is None while a job of the first stage has no record.
+
+def _line(spec: Comparison, records: Records, scheme: str, momentum: float) -> Line:
+    rates = [rate.lr for rate in spec.rates]
+    room = {True: spec.knobs.lr_growth, False: spec.knobs.lr_growth}  # {at the upper end: rates}
+    while True:
+        settings = [Setting(lr, momentum) for lr in rates]
+        scores = _scores(spec, records, scheme, settings)
+        if scores is None or all(score == _FAILED for score in scores.values()):
+            return Line(settings, scores)
+        best = best_of(scores).lr
+        edges = [is_upper for is_upper in (True, False) if best == rates[-1 if is_upper else 0]]
+        open_edges = [is_upper for is_upper in edges if room[is_upper]]
+        if not open_edges:
+            return Line(settings, scores, bool(edges))
+        for is_upper in open_edges:
+            rates = grown(rates, is_upper)
+            room[is_upper] -= 1
+
+
+def grown(rates: Sequence[float], is_upper: bool) -> List[float]:
+    """Return the rising list `rates` with one more rate at the upper or at the lower end.
+
+    The ratio to its neighbour is that of the two rates at this end.
     """
-    seed = specs.seeds_of(spec)[0]
-    lrs = [rate.lr for rate in spec.rates]
-    best, ranks = {}, {lr: [] for lr in lrs}  # type: Dict[str, float], Dict[float, List[int]]
+    if is_upper:
+        ratio = rates[-1] / rates[-2] if len(rates) > 1 else GROWTH
+        return [*rates, float("%.6g" % (rates[-1] * ratio))]
+    ratio = rates[1] / rates[0] if len(rates) > 1 else GROWTH
+    return [float("%.6g" % (rates[0] / ratio)), *rates]
+
+
+def choose(spec: Comparison, records: Records) -> Optional[Choice]:
+    """Return the Choice of the best settings and the common setting of a comparison.
+
+    The result is None while a job that chooses has no record.
+    """
+    best: Dict[str, Setting] = {}
+    scores: Dict[str, Dict[Setting, Score]] = {}
     for scheme in spec.knobs.schemes:
-        names = [specs.comparison_job(spec, scheme, lr, seed).name for lr in lrs]
+        found: Dict[Setting, Score] = {}
+        for line in lines(spec, records, scheme):
+            if line.scores is None:
+                return None
+            found.update(line.scores)
+        if any(score != _FAILED for score in found.values()):
+            best[scheme], scores[scheme] = best_of(found), found
+    return Choice(best, _common(list(scores.values())))
+
+
+def best_of(scores: Mapping[Setting, Score]) -> Setting:
+    """Return the setting with the smallest score, the smaller setting of equally good ones."""
+    return min(scores, key=lambda setting: (scores[setting], setting))
+
+
+def _common(scores: Sequence[Mapping[Setting, Score]]) -> Optional[Setting]:
+    """Return the common setting. Args: `scores` of each scheme that has a best setting."""
+    if not scores:
+        return None
+    shared = [one for one in scores[0] if all(one in others for others in scores)]
+    ranks = {
+        setting: [sum(each[one] < each[setting] for one in shared) for each in scores]
+        for setting in shared
+    }
+    return min(shared, key=lambda one: (max(ranks[one]), sum(ranks[one]), one))
+
+
+def _scores(
+    spec: Comparison, records: Records, scheme: str, settings: Sequence[Setting]
+) -> Optional[Dict[Setting, Score]]:
+    """Return {setting: the score of its worst job}, None while a job has no record."""
+    found = {}
+    for setting in settings:
+        names = [
+            comparison.job(spec, scheme, setting, seed).name
+            for seed in comparison.choosing_seeds(spec)
+        ]
         if not all(name in records for name in names):
             return None
-        scores = {lr: score(records[name]) for lr, name in zip(lrs, names)}
-        if all(records[name].state == FAILED for name in names):
-            continue
-        best[scheme] = min(lrs, key=lambda lr: (scores[lr], lr))
-        for lr in lrs:
-            ranks[lr].append(len([one for one in scores.values() if one < scores[lr]]))
-    if not best:
-        return Choice({}, None)
-    return Choice(best, min(lrs, key=lambda lr: (max(ranks[lr]), sum(ranks[lr]), lr)))
+        found[setting] = max(score(records[name]) for name in names)
+    return found
 
 
-def score(record: JobRecord) -> Tuple[int, float]:
+_FAILED: Score = (2, 0.0)
+
+
+def score(record: JobRecord) -> Score:
     """Return the sort key of a job's record in a comparison; a better job has a smaller key."""
     if record.state == FAILED or not isinstance(record, ComparisonRecord):
-        return 2, 0.0
+        return _FAILED
     if record.target_s is not None:
         return 0, record.target_s
     return 1, -(record.accuracy or 0.0)

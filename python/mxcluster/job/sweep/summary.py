@@ -3,14 +3,21 @@
 All functions are pure.
 """
 
-import math
-from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from mxcluster.job.sweep import specs, stages
+from mxcluster.job.sweep import comparison_rows, stages
+from mxcluster.job.sweep.comparison_rows import (
+    ComparisonRow,
+    failed_schemes,
+    findings,
+    percent,
+    ratio,
+    remarks,
+    seconds,
+)
 from mxcluster.job.sweep.stages import Records
-from mxcluster.job.verdict_text import clock, figure, printable
-from mxcluster.lists import aligned, quantile, several
-from mxcluster.model import sweep_schemes
+from mxcluster.job.verdict_text import figure, printable
+from mxcluster.lists import aligned, several
 from mxcluster.model.sweep import (
     DIVERGED,
     FAILED,
@@ -19,11 +26,9 @@ from mxcluster.model.sweep import (
     BenchmarkAbout,
     BenchmarkRecord,
     Comparison,
-    ComparisonRecord,
     Specification,
 )
 
-BEST, COMMON = "best", "common"
 MOST_EFFICIENT = 1.1  # an efficiency above 1 by chance
 
 
@@ -50,93 +55,11 @@ class BenchmarkRow(NamedTuple):
         return median, low, high
 
 
-class Quartiles(NamedTuple):
-    """The quartiles of a figure over the seeds; None for an infinite or unknown figure."""
-
-    low: Optional[float]
-    median: Optional[float]
-    high: Optional[float]
-
-
-class ComparisonRow(NamedTuple):
-    """A scheme of a comparison at one learning rate.
-
-    A job that misses the target has an infinite time.
-    """
-
-    scheme: str
-    title: str
-    kinds: List[str]  # [BEST], [COMMON] or both
-    lr: float
-    jobs: List[ComparisonRecord]
-    reached: int  # the number of jobs that reached the target
-    y: Optional[float]  # the mean Y
-    target_s: Quartiles
-    accuracy: Quartiles
-    samples_per_s: Quartiles
-    waited: Quartiles
-    # The median time of BSP divided by the median time of the scheme, at rates of the same kind.
-    speedup: Optional[float]
-
-
 def benchmark_rows(spec: Benchmark, records: Records) -> List[BenchmarkRow]:
     """Return a row for each job of a benchmark with a record."""
     found = stages.known_records(spec, records)
     benchmarks = [one for one in found if isinstance(one, BenchmarkRecord)]
     return [_benchmark_row(one, benchmarks) for one in benchmarks]
-
-
-def comparison_rows(spec: Comparison, records: Records) -> List[ComparisonRow]:
-    """Return a row for each scheme at its best rate, then for each scheme at the common rate.
-
-    The result is [] during the first stage, see `stages`.
-    """
-    chosen = stages.choose(spec, records)
-    if chosen is None:
-        return []
-    rows = []  # type: List[ComparisonRow]
-    for kind in (BEST, COMMON):
-        for scheme in spec.knobs.schemes:
-            lr = chosen.best.get(scheme) if kind == BEST else chosen.common
-            if lr is None or scheme not in chosen.best:
-                continue
-            if kind == COMMON and lr == chosen.best[scheme]:
-                same = next(row for row in rows if row.scheme == scheme)
-                same.kinds.append(COMMON)
-                continue
-            rows.append(_comparison_row(spec, records, scheme, lr, kind))
-    return [row._replace(speedup=_speedup(row, rows)) for row in rows]
-
-
-def failed_schemes(spec: Comparison, records: Records) -> List[str]:
-    """Return the titles of the schemes whose jobs with the first seed all failed.
-
-    Such a scheme has no best rate, and no row of `comparison_rows`. [] while the first stage runs.
-    """
-    chosen = stages.choose(spec, records)
-    if chosen is None:
-        return []
-    names = [name for name in spec.knobs.schemes if name not in chosen.best]
-    return [sweep_schemes.of(name).title for name in names]
-
-
-def findings(spec: Comparison, records: Records) -> List[str]:
-    """Return sentences that compare GSP, load-balanced BSP and BSP with a deadline with rivals.
-
-    The rivals are the best of BSP, ASP and SSP, and the fastest group alone. A sentence compares
-    the median times to the target over the seeds, at each scheme's best rate. The result is []
-    during the first stage, see `stages`.
-    """
-    best = {row.scheme: row for row in comparison_rows(spec, records) if BEST in row.kinds}
-    usual = [(best[name].target_s.median, name) for name in ("bsp", "asp", "ssp") if name in best]
-    timed = [(median, name) for median, name in usual if median is not None]
-    rivals = [best[min(timed, key=lambda pair: pair[0])[1]]] if timed else []
-    rivals += [best[sweep_schemes.FASTEST]] if sweep_schemes.FASTEST in best else []
-    found = []
-    for scheme in (sweep_schemes.GROUPED, sweep_schemes.BALANCED, sweep_schemes.BY_DEADLINE):
-        if scheme in best:
-            found += [_against(best[scheme], rival, spec.knobs.target) for rival in rivals]
-    return list(dict.fromkeys(found))
 
 
 def late(spec: Specification, records: Records) -> List[str]:
@@ -174,35 +97,6 @@ def too_efficient(spec: Specification, records: Records) -> List[str]:
     ]
 
 
-def _against(row: ComparisonRow, rival: ComparisonRow, accuracy: float) -> str:
-    """Return the sentence that compares the times of `row` and `rival` to the target `accuracy`."""
-    own, other, target = row.target_s, rival.target_s, percent(accuracy)
-    is_best = rival.scheme != sweep_schemes.FASTEST
-    name = rival.title + (", the best of BSP, ASP and SSP" if is_best else "")
-    if own.median is None:
-        return "%s loses: at least half of the seeds do not reach %s." % (row.title, target)
-    if other.median is None:
-        return "%s reaches %s in %s, and %s does not." % (
-            row.title,
-            target,
-            seconds(own.median),
-            name,
-        )
-    ratio = other.median / own.median
-    fast, slow = (own, other) if ratio >= 1 else (other, own)
-    text = "%s %s against %s: it reaches %s in %s, %.2f times as fast as the rival." % (
-        row.title,
-        "wins" if ratio >= 1 else "loses",
-        name,
-        target,
-        seconds(own.median),
-        ratio,
-    )
-    if fast.high is None or slow.low is not None and slow.low <= fast.high:
-        text += " The quartiles of the seeds overlap."
-    return text
-
-
 def text(spec: Specification, records: Records, path: str) -> List[str]:
     """Return the lines that the playbook shows at the end of a sweep.
 
@@ -223,9 +117,10 @@ def text(spec: Specification, records: Records, path: str) -> List[str]:
     if isinstance(spec, Benchmark):
         lines += aligned(benchmark_table(benchmark_rows(spec, records)))
     elif isinstance(spec, Comparison):
-        rows, losers = comparison_rows(spec, records), failed_schemes(spec, records)
+        rows, losers = comparison_rows.rows(spec, records), failed_schemes(spec, records)
         lines += aligned(comparison_table(rows, spec.knobs.target, losers))
         lines += ["found     %s" % line for line in findings(spec, records)]
+        lines += ["note      %s" % line for line in remarks(spec, records)]
     lines += [
         "failed    %s: %s" % (one.id, one.why) for one in records.values() if one.state == FAILED
     ]
@@ -262,48 +157,35 @@ def comparison_table(
 ) -> List[List[str]]:
     """Return the table of a comparison as rows of strings; row 0 has the column titles.
 
-    Args: `rows` from `comparison_rows`; `target` the accuracy; `failed` from `failed_schemes`.
+    Each figure is a median with its quartiles.
+
+    Args: `rows` from `comparison_rows.rows`; `target` the accuracy; `failed` from
+    `failed_schemes`.
     """
     table = [
-        ["scheme", "lr", "rate", "to %g %%" % (100 * target), "quartiles", "reached"]
-        + ["speed-up", "samples/s", "accuracy", "quartiles", "waited", "Y"]
+        ["scheme", "lr", "momentum", "setting", "to %g %%" % (100 * target), "reached"]
+        + ["speed-up", "samples/s", "of the limit", "accuracy", "waited", "Y"]
     ]
     for row in rows:
-        cells = [row.title, "%g" % row.lr, " and ".join(row.kinds)]
-        if not row.jobs:
-            cells.append("all failed")
-            table.append(cells + [""] * (len(table[0]) - len(cells)))
-            continue
-        time, accuracy, speed = row.target_s, row.accuracy, row.samples_per_s.median
-        table.append(
-            cells
-            + [
-                seconds(time.median),
-                "never"
-                if time.low is None
-                else "%s to %s" % (seconds(time.low), seconds(time.high)),
+        cells = [row.title, "%g" % row.setting.lr, "%g" % row.setting.momentum]
+        cells.append(" and ".join(row.kinds))
+        if row.jobs:
+            cells += [
+                row.target_s.shown(seconds),
                 "%d of %d" % (row.reached, len(row.jobs)),
-                "-" if row.speedup is None else "%.2f" % row.speedup,
-                "-" if speed is None else figure(speed),
-                percent(accuracy.median, 2),
-                "%s to %s" % (percent(accuracy.low, 2), percent(accuracy.high, 2)),
-                percent(row.waited.median),
-                "-" if row.y is None else "%.2f" % row.y,
+                row.speedup.shown(ratio),
+                row.samples_per_s.shown(lambda value: "-" if value is None else figure(value)),
+                row.part.shown(ratio),
+                row.accuracy.shown(lambda value: percent(value, 1)),
+                row.waited.shown(percent),
+                row.y.shown(ratio),
             ]
-        )
+        else:
+            cells.append("all failed")
+        table.append(cells + [""] * (len(table[0]) - len(cells)))
     for title in failed:
-        table.append([title, "", "", "all failed"] + [""] * (len(table[0]) - 4))
+        table.append([title, "", "", "", "all failed"] + [""] * (len(table[0]) - 5))
     return table
-
-
-def seconds(value: Optional[float]) -> str:
-    """Return a time in seconds as text, such as "12.3 s"; "never" for None."""
-    return "never" if value is None else "%.1f s" % value if value < 60 else clock(value)
-
-
-def percent(value: Optional[float], decimals: int = 0) -> str:
-    """Return a share from 0 to 1 as text in percent, such as "95 %"; "-" for None."""
-    return "-" if value is None else "%.*f %%" % (decimals, 100 * value)
 
 
 def _benchmark_row(one: BenchmarkRecord, found: Sequence[BenchmarkRecord]) -> BenchmarkRow:
@@ -337,49 +219,3 @@ def _is_base(about: BenchmarkAbout, other: BenchmarkRecord) -> bool:
     if about.scaling == "strong":
         return about.batch_size * about.workers == base.batch_size * base.workers
     return about.batch_size == base.batch_size
-
-
-def _comparison_row(
-    spec: Comparison, records: Records, scheme: str, lr: float, kind: str
-) -> ComparisonRow:
-    names = [specs.comparison_job(spec, scheme, lr, seed).name for seed in specs.seeds_of(spec)]
-    found = [records[name] for name in names if name in records]
-    # Count diverged jobs. Leave out failed jobs, because a failure has causes outside the scheme.
-    jobs = [one for one in found if isinstance(one, ComparisonRecord) and one.state != FAILED]
-    ys = [one.mean for job in jobs for one in job.y.values()]
-    return ComparisonRow(
-        scheme=scheme,
-        title=sweep_schemes.of(scheme).title,
-        kinds=[kind],
-        lr=lr,
-        jobs=jobs,
-        reached=sum(job.target_s is not None for job in jobs),
-        y=sum(ys) / len(ys) if ys else None,
-        target_s=_quartiles([math.inf if job.target_s is None else job.target_s for job in jobs]),
-        accuracy=_known_quartiles(jobs, lambda job: job.accuracy),
-        samples_per_s=_known_quartiles(jobs, lambda job: job.samples_per_s),
-        waited=_known_quartiles(jobs, lambda job: job.waited),
-        speedup=None,
-    )
-
-
-def _known_quartiles(
-    jobs: Sequence[ComparisonRecord], of: Callable[[ComparisonRecord], Optional[float]]
-) -> Quartiles:
-    values = [of(job) for job in jobs]
-    return _quartiles([value for value in values if value is not None])
-
-
-def _quartiles(values: Sequence[float]) -> Quartiles:
-    found = [quantile(values, part) if values else math.inf for part in (0.25, 0.5, 0.75)]
-    return Quartiles(*(None if math.isinf(value) else value for value in found))
-
-
-def _speedup(row: ComparisonRow, rows: Sequence[ComparisonRow]) -> Optional[float]:
-    base = next(
-        (other for other in rows if other.scheme == "bsp" and set(other.kinds) & set(row.kinds)),
-        None,
-    )
-    if not base or not base.target_s.median or not row.target_s.median:
-        return None
-    return base.target_s.median / row.target_s.median

@@ -94,7 +94,20 @@ def test_hand_written_shares_win():
         plan(weighted, data_allocator=1)
 
 
-@pytest.mark.parametrize("kv", ["dist_sync", "dist_async", "dist_ssync", "local"])
+def test_workers_that_wait_for_nobody_get_shares_of_their_own_speeds():
+    """Under dist_gsync a share follows the slowest of a group, here of the file's group."""
+    got = plan(kv="dist_async", data_allocator=1)
+    assert lengths(got) == pytest.approx([25 / 276, 100 / 276, 101 / 276, 50 / 276])
+    assert got.groups == [[0, 1, 2, 3]] and got.profile.uses == ["shares"]
+    labelled = plan(LABELLED, kv="dist_async", data_allocator=1)
+    assert lengths(labelled) == lengths(got), "labels of groups mean nothing without groups"
+    lacks = plan(found=made({"node1": 25}), kv="dist_async", data_allocator=1)
+    assert lengths(lacks) == [0.25] * 4 and "has no speed of node2" in table(lacks)
+    weighted = changed(LOCAL, {"hosts": {"node1": {"worker_share": 2}}})
+    assert lengths(plan(weighted, kv="dist_async", data_allocator=1))[0] == pytest.approx(0.4)
+
+
+@pytest.mark.parametrize("kv", ["dist_sync", "dist_ssync", "local"])
 def test_other_schemes_have_no_groups_and_shares_of_a_profile(kv):
     case = changed(LOCAL, {"options": {"kv": kv, "data_allocator": 1}})
     got, without = plan_of(case, profile=made()), plan_of(case)

@@ -6,6 +6,7 @@ from mxcluster.model.events import (
     Batch,
     End,
     Epoch,
+    Evaluation,
     Event,
     Metric,
     Pushes,
@@ -24,6 +25,19 @@ def test_each_curve_is_a_number_in_its_events():
         for kind in curve.kinds:
             event = kind.decode({"time": 1.0, curve.field: 0.5})
             assert isinstance(event, Event) and getattr(event, curve.field) == 0.5
+
+
+def test_evaluations_are_points_of_the_accuracy():
+    """The events come after the training, with the time at which the weights were pulled."""
+    worker = {"role": "worker", "index": 0}
+    events = [
+        Start(time=100.0, **worker),
+        batch(0, 103.0, samples=90),
+        Evaluation(time=102.0, number=1, samples=64, accuracy=0.25, **worker),
+    ]
+    found = series.collect(fake_run.make_plan(), sorted(events, key=lambda one: one.time))
+    assert found.workers[0].points["accuracy"] == [(2.0, 0.25)]
+    assert found.workers[0].readings["accuracy"][0].samples == 64
 
 
 def test_series_begin_with_the_first_event_and_separate_the_workers():

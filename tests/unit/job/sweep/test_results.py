@@ -7,9 +7,9 @@ import json
 import pytest
 
 from mxcluster.job.report import files
-from mxcluster.job.sweep import results, specs
+from mxcluster.job.sweep import comparison, results, specs
 from mxcluster.model.events import Event, Updates
-from mxcluster.model.sweep import GroupUpdates
+from mxcluster.model.sweep import GroupUpdates, Setting
 from tests.unit.job.report import fake_run
 from tests.unit.job.sweep.cluster import compared, spec_of
 
@@ -68,24 +68,38 @@ PLAN = fake_run.make_plan(workers=2, groups=2, kv="dist_gsync", servers=1)
 def test_the_figures_of_a_comparison():
     events = [event("start", index, 100.0 + index) for index in (0, 1)]
     events += [
-        event("epoch", 0, 110.0, epoch=0, accuracy=0.5),
-        event("epoch", 1, 105.0, epoch=0, accuracy=0.99),  # worker 0 alone counts
-        event("epoch", 0, 120.0, epoch=1, accuracy=0.91),
-        event("epoch", 0, 130.0, epoch=2, accuracy=0.89),
+        event("epoch", 0, 104.0, epoch=0, accuracy=0.99),  # no reading of the servers' weights
+        event("evaluation", 1, 110.0, number=1, samples=100, accuracy=0.5),
+        event("evaluation", 0, 120.0, number=2, samples=300, accuracy=0.91),
+        event("evaluation", 1, 125.0, number=3, samples=300, accuracy=0.92),
         event("waits", 0, seconds=10.0, waited_s=1.0),
         event("waits", 1, seconds=30.0, waited_s=9.0),
         event("end", 1, 133.0, samples=400, seconds=33.0, accuracy=0.99),
-        event("end", 0, 134.0, samples=600, seconds=30.0, accuracy=0.93),  # counts, too
+        event("end", 0, 134.0, samples=600, seconds=30.0, accuracy=0.93),
     ]
     events += [Updates(time=131.0, role="server", index=0, group=1, y={"1": 3, "3": 1})]
     found = results.comparison_figures(events, fake_run.verdict(accuracy=0.9), PLAN, 0.9)
-    assert found.curve == [(10.0, 0.5), (20.0, 0.91), (30.0, 0.89), (34.0, 0.93)]
-    assert found.target_s == 20.0 and found.accuracy == 0.9
+    assert [(one.seconds, one.accuracy) for one in found.readings] == [
+        (10.0, 0.5),
+        (20.0, 0.91),
+        (25.0, 0.92),
+    ]
+    assert (found.target_s, found.resolution, found.accuracy) == (20.0, 0.5, 0.9)
     assert (found.samples, found.seconds) == (1000, 33.0)
     assert found.waited == pytest.approx(10 / 40)
     assert found.y == {"b": GroupUpdates(mean=1.5, counts={"1": 3, "3": 1})}
     never = results.comparison_figures(events, fake_run.verdict(accuracy=0.9), PLAN, 0.95)
-    assert never.target_s is None
+    assert never.target_s is None and never.resolution is None
+
+
+def test_a_worker_alone_has_the_speed_of_its_measured_batches(tmp_path):
+    spec = compared("bsp", solo=True)
+    job = comparison.solo_jobs(spec)[2]
+    run = ran(tmp_path / "run", OK, [of_measured(0, rate=250.0), event("machine", **MACHINE)])
+    found = results.record(spec, job, "mine-solo-2", run, 12.0)
+    assert (found.about.scheme, found.about.worker, found.samples_per_s) == ("solo", 2, 250.0)
+    lacking = results.record(spec, job, "mine-solo-2", ran(tmp_path / "other", OK, []), 12.0)
+    assert lacking.state == "failed" and "measured batches" in lacking.why
 
 
 @pytest.mark.parametrize(
@@ -165,7 +179,7 @@ def test_a_job_without_a_measurement_has_failed(tmp_path):
 
 def test_a_failed_job_has_its_reason(tmp_path):
     spec = compared("bsp")
-    job = specs.comparison_job(spec, "bsp", spec.rates[0].lr, 0)
+    job = comparison.job(spec, "bsp", Setting(0.05, 0.9), 0)
     verdict = fake_run.verdict(fake_run.failure(exit_code=-9))
     found = results.record(spec, job, "mine-1", ran(tmp_path / "run", verdict, []), 0)
     assert (found.state, found.why, found.target_s) == ("failed", "gone", None)

@@ -12,7 +12,9 @@ from tests.unit.job.plan.test_submission import submitted
 from tests.unit.job.report import fake_run
 from tests.unit.job.sweep.cluster import LOCAL, means, planned, spec_of
 from tests.unit.job.sweep.test_results import OK, of_measured, ran
+from tests.unit.model.test_files import SAMPLES as FILES
 
+SAMPLES = FILES / "sweeps"
 FAILED = fake_run.verdict(fake_run.failure(exit_code=-9))
 
 
@@ -158,8 +160,10 @@ def test_an_impossible_sweep_is_refused_before_it_starts(cluster, given, words):
 def test_knobs_of_train_yml_are_refused_before_it_starts(cluster):
     with pytest.raises(BadInput, match="lr='fast' is refused"):
         cluster.opened(options={"lr": "fast"}, names=["lr"])
+    # 4 workers alone; for each scheme 2 momenta with 4 rates, which grow by 4 at each end, and 2
+    # settings with 100 seeds.
     many = {"schemes": "bsp,asp", "seeds": "100", "max_jobs": "50"}
-    with pytest.raises(BadInput, match="up to 404 jobs, but max_jobs=50"):
+    with pytest.raises(BadInput, match="up to 452 jobs, but max_jobs=50"):
         cluster.opened(many, "compare.yml")
 
 
@@ -192,20 +196,54 @@ def test_a_folder_of_something_else_is_no_sweep(cluster):
     (cluster.runs / "mine").mkdir()
     with pytest.raises(BadInput, match="holds no sweep"):
         cluster.opened()
-    (cluster.runs / "mine" / "sweep.json").write_text('{"schema": 9, "playbook": "compare.yml"}')
+    (cluster.runs / "mine" / "sweep.json").write_text('{"schema": 9, "playbook": "benchmark.yml"}')
     with pytest.raises(BadInput, match="which this version of mxcluster writes"):
         cluster.opened()
 
 
-def test_the_fastest_group_gets_a_hosts_file(cluster):
-    spec = cluster.opened({"schemes": "fastest", "lr_factors": "1", "seeds": "1"}, "compare.yml")
-    cluster.go(spec)
-    path = cluster.runs / "mine" / "fastest.hosts"
-    assert cluster.knobs[0]["hosts_file"] == str(path)
-    assert path.read_text() == "127.0.0.11\n127.0.0.12\n"
+SMALL = {"schemes": "fastest", "lr_factors": "1", "momenta": "0", "lr_growth": "0", "seeds": "1"}
 
 
-def test_jobs_that_differ_in_seed_and_rate_are_planned_once():
+def test_a_job_of_some_workers_gets_a_hosts_file(cluster):
+    path, texts = cluster.runs / "mine" / "job.hosts", []
+    start = cluster.means.start
+
+    def noted(knobs):
+        texts.append(path.read_text() if knobs.get("hosts_file") == str(path) else None)
+        return start(knobs)
+
+    cluster.means = cluster.means._replace(start=noted)
+    cluster.go(cluster.opened(dict(SMALL, schemes="bsp,fastest"), "compare.yml"))
+    alone, both = ["127.0.0.1%d\n" % number for number in (1, 2, 3, 4)], "127.0.0.11\n127.0.0.12\n"
+    assert texts == [*alone, None, both, None, both]
+
+
+def test_a_comparison_of_another_method_does_not_go_on(cluster):
+    """Its records have the time of worker 0's epochs, so both would be compared."""
+    cluster.go(cluster.opened(SMALL, "compare.yml"))
+    path = cluster.runs / "mine" / "sweep.json"
+    content = json.loads(path.read_text())
+    for earlier in (dict(content, method=1), {**content, "method": None}):
+        path.write_text(json.dumps(earlier))
+        with pytest.raises(BadInput, match="another method of comparison.*choose another name"):
+            cluster.opened({}, "compare.yml", names=["sweep"])
+    old = json.loads((SAMPLES / "compare-method-1" / "sweep.json").read_text())
+    path.write_text(json.dumps(dict(old, sweep="mine")))
+    with pytest.raises(BadInput, match="another method of comparison"):
+        cluster.opened({}, "compare.yml", names=["sweep"])
+
+
+def test_a_slow_worker_of_the_inventory_is_noted(cluster):
+    """The first job of a comparison has the first worker only, which is not the slow one."""
+    slow = changed(LOCAL, {"hosts": {"node4": {"slowdown": 4}}})
+    cluster.means = cluster.means._replace(
+        plan_of=lambda knobs: plan_of(changed(slow, {"options": dict(knobs)}))
+    )
+    (note,) = cluster.opened(dict(SMALL, schemes="bsp", seeds="5"), "compare.yml").notes
+    assert "slow" in note, note
+
+
+def test_jobs_that_differ_in_seed_and_setting_are_planned_once():
     asked = []
 
     def plan(knobs):
@@ -214,7 +252,8 @@ def test_jobs_that_differ_in_seed_and_rate_are_planned_once():
 
     spec = spec_of("compare.yml", plan=plan, schemes="bsp,asp", seeds=3)
     del asked[:]
-    assert len(runner.check(spec, plan)) == 8 and len(asked) == 2
+    # 4 rates with 2 momenta, and the workers alone.
+    assert len(runner.check(spec, plan)) == 4 + 2 * 8 and len(asked) == 1 + 2
 
 
 def test_a_report_is_written_of_what_there_is(cluster, monkeypatch):
@@ -260,7 +299,7 @@ def damages(value):
     "playbook, given",
     [
         ("benchmark.yml", LISTS),
-        ("compare.yml", {"schemes": "bsp,fastest", "lr_factors": "1", "seeds": "1"}),
+        ("compare.yml", dict(SMALL, schemes="bsp,fastest")),
     ],
 )
 def test_each_damage_of_a_sweeps_files_is_refused_by_the_files_name(cluster, playbook, given):

@@ -6,8 +6,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.job.sweep import rendezvous, specs
 from mxcluster.model import sweep_knobs
-from mxcluster.model.sweep import FastestGroup
-from tests.unit.job.sweep.cluster import compared, planned, spec_of
+from tests.unit.job.sweep.cluster import planned, spec_of
 
 
 def test_a_benchmark_is_the_product_of_its_lists():
@@ -87,70 +86,6 @@ def test_a_rendezvous_elsewhere_is_refused(address, words):
     with pytest.raises(BadInput, match="the scheduler runs on node1.*127.0.0.11") as refusal:
         rendezvous.check(address + ":9300", planned({"kv": "dist_sync"}))
     assert words in str(refusal.value)
-
-
-def test_the_rates_of_a_comparison():
-    rates = specs.rates_of(["1/W", "1/sqrt(W)", "1/2", "1", "2"], 0.1, 4)
-    assert [(rate.factor, rate.lr) for rate in rates] == [
-        ("1/W", 0.025),
-        ("1/sqrt(W)", 0.05),  # 1/2 is the same
-        ("1", 0.1),
-        ("2", 0.2),
-    ]
-    assert specs.rates_of(["0.3/3"], 0.1, 4)[0].lr == 0.01
-
-
-@pytest.mark.parametrize("factor", ["0", "1/0", "0/W"])
-def test_a_rate_of_0_is_refused(factor):
-    with pytest.raises(BadInput, match="is not above 0"):
-        specs.rates_of([factor], 0.1, 4)
-
-
-def test_a_job_of_a_comparison():
-    spec = compared("bsp", "gsp", base={"lr": 0.2, "gsync_y": "one", "seed": 7})
-    rate = spec.rates[0]
-    job = specs.comparison_job(spec, "gsp", rate.lr, 7)
-    assert job.name == "gsp-lr0.1-seed7" and specs.seeds_of(spec) == [7, 8, 9]
-    assert (job.knobs["kv"], job.knobs["lr"], job.knobs["lr_scale"]) == ("dist_gsync", 0.1, "none")
-    assert job.knobs["gsync_y"] == "one" and job.knobs["measure_waits"] is True
-    assert job.knobs["measured"] == 0, "a measurement of the inventory is none of a comparison"
-    assert specs.comparison_job(spec, "bsp", rate.lr, 7).knobs["gsync_y"] == "rate"
-    for scheme in ("bsp", "gsp"):
-        options.cast(specs.comparison_job(spec, scheme, rate.lr, 7).knobs)
-
-
-def test_the_fastest_group_trains_alone():
-    spec = compared("fastest")
-    assert spec.fastest == FastestGroup(label="a", workers=2, hosts="127.0.0.11\n127.0.0.12\n")
-    job = specs.comparison_job(spec, "fastest", spec.rates[0].lr, 0)
-    assert job.knobs["kv"] == "dist_sync" and job.knobs["hosts_file"] == specs.HOSTS_FILE
-    other = spec_of("compare.yml", schemes="fastest", fastest_group="b")
-    assert other.fastest.hosts == "127.0.0.13\n127.0.0.14\n"
-
-
-def test_the_fastest_group_of_a_profile():
-    def plan(knobs):
-        found = planned(knobs)
-        return found.replaced(group_labels=["speed2", "speed1"])
-
-    assert spec_of("compare.yml", plan=plan, schemes="fastest").fastest.label == "speed1"
-
-
-def test_an_unknown_fastest_group_is_refused():
-    with pytest.raises(BadInput, match="name one of a, b"):
-        spec_of("compare.yml", schemes="fastest", fastest_group="third pair")
-
-
-def test_one_group_has_no_fastest_group():
-    def plan(knobs):
-        found = planned(knobs)
-        return found.replaced(groups=[[0, 1, 2, 3]], group_labels=["all"])
-
-    spec = spec_of("compare.yml", plan=plan, schemes="bsp,gsp,fastest")
-    assert spec.knobs.schemes == ["bsp", "gsp"]
-    assert any("GSP equals BSP" in note for note in spec.notes)
-    with pytest.raises(BadInput, match="no scheme is left"):
-        spec_of("compare.yml", plan=plan, schemes="fastest")
 
 
 # Going on.

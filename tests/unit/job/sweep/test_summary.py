@@ -1,10 +1,15 @@
 """Rows, tables and pictures of a sweep."""
 
+import csv
+import html
+import io
+
 import pytest
 
-from mxcluster.job.sweep import plots, report, specs, summary
+from mxcluster.job.sweep import comparison as sweep_comparison
+from mxcluster.job.sweep import comparison_rows, plot_figures, plots, report, specs, summary
 from mxcluster.model.sweep import Environment
-from tests.unit.job.sweep.cluster import compared, measured, record, spec_of
+from tests.unit.job.sweep.cluster import compared, measured, name_of, record, spec_of
 
 
 def benchmark(speeds, **knobs):
@@ -100,19 +105,29 @@ def test_jobs_with_late_steps_are_named(tmp_path):
 
 
 def comparison(seeds=3, bsp=(10.0, 12.0, 11.0), asp=(5.0, None, 6.0)):
-    """Return (specification, records): BSP is best at 0.05, and ASP at 0.025."""
-    spec = compared("bsp", "asp", seeds=seeds)
-    found = {}
+    """Return (specification, records): BSP is best at 0.05, and ASP at 0.025.
+
+    Seed 0 chooses, with times that no seed measures. The workers alone have 50 samples/s each.
+    """
+    spec = compared("bsp", "asp", seeds=seeds, solo=True)
+    found = {
+        job.name: record(job.name, accuracy=None, samples_per_s=50.0)
+        for job in sweep_comparison.solo_jobs(spec)
+    }
 
     def add(scheme, lr, seed, time, **more):
-        name = "%s-lr%g-seed%d" % (scheme, lr, seed)
+        name = name_of(scheme, lr, seed)
         found[name] = record(name, time, **more)
 
     add("bsp", 0.025, 0, 30.0)
     add("asp", 0.05, 0, None, accuracy=0.4)
-    for seed in range(seeds):
-        add("bsp", 0.05, seed, bsp[seed], accuracy=0.9 + 0.01 * seed)
-        add("asp", 0.025, seed, asp[seed], y={"a": {"mean": 1.5, "counts": {"1": 1, "2": 1}}})
+    add("bsp", 0.05, 0, 1.0)
+    add("asp", 0.025, 0, 1.0)
+    for number in range(seeds):
+        seed = number + 1
+        add("bsp", 0.05, seed, bsp[number], accuracy=0.9 + 0.01 * number)
+        counts = {"a": {"mean": 1.5 + number, "counts": {"1": 1, "2": 1}}}
+        add("asp", 0.025, seed, asp[number], y=counts, samples_per_s=150.0 + 10 * number)
         # At a tie of ranks the smaller rate is the common one.
         add("bsp", 0.025, seed, 30.0)
     return spec, found
@@ -120,24 +135,83 @@ def comparison(seeds=3, bsp=(10.0, 12.0, 11.0), asp=(5.0, None, 6.0)):
 
 def test_the_rows_of_a_comparison():
     spec, found = comparison()
-    rows = {(row.scheme, row.lr): row for row in summary.comparison_rows(spec, found)}
+    each = comparison_rows.rows(spec, found)
+    rows = {(row.scheme, row.setting.lr): row for row in each}
     assert set(rows) == {("bsp", 0.05), ("asp", 0.025), ("bsp", 0.025)}
     assert rows["bsp", 0.05].kinds == ["best"]
     assert rows["asp", 0.025].kinds == ["best", "common"]
     assert rows["bsp", 0.025].kinds == ["common"]
     bsp, asp = rows["bsp", 0.05], rows["asp", 0.025]
-    assert bsp.target_s == (10.5, 11.0, 11.5)
+    assert bsp.target_s == (10.5, 11.0, 11.5), "the seed that chose has 1.0 s, and does not count"
     assert bsp.accuracy.median == pytest.approx(0.91) and bsp.reached == 3
-    assert asp.reached == 2 and asp.y == 1.5
+    assert asp.reached == 2 and asp.y == (2.0, 2.5, 3.0)
     assert asp.target_s == (5.5, 6.0, None), "never is infinite"
-    assert asp.speedup == pytest.approx(11 / 6) and bsp.speedup == 1.0
+    assert bsp.speedup == (1.0, 1.0, 1.0)
+
+
+def test_a_speed_up_has_quartiles_over_the_seeds():
+    """Each seed has its own ratio: 10 / 5, 12 / 4 and 11 / 11."""
+    spec, found = comparison(asp=(5.0, 4.0, 11.0))
+    row = next(row for row in comparison_rows.rows(spec, found) if row.scheme == "asp")
+    assert row.speedup == (1.5, 2.0, 2.5)
+    spec, found = comparison(bsp=(10.0, 12.0, None), asp=(5.0, None, None))
+    row = next(row for row in comparison_rows.rows(spec, found) if row.scheme == "asp")
+    assert row.speedup == (0.5, 1.0, 1.5), "2, 0, and no ratio if both miss the target"
+
+
+def test_the_speeds_are_parts_of_the_absolute_limit():
+    """The limit is the sum of the solo speeds of the same run, 4 x 50 samples/s."""
+    spec, found = comparison()
+    assert comparison_rows.absolute_limit(spec, found) == 200.0
+    asp = next(row for row in comparison_rows.rows(spec, found) if row.scheme == "asp")
+    assert asp.part == (0.775, 0.8, 0.825)
+    words = "limit, 200 samples/s, the sum of the workers' speeds alone: BSP 0.50 (0.50 to 0.50);"
+    assert any(words in line for line in comparison_rows.findings(spec, found)), "the baseline, too"
+    found["solo-2"] = found["solo-2"].replaced(state="failed", why="gone")
+    asp = next(row for row in comparison_rows.rows(spec, found) if row.scheme == "asp")
+    assert asp.part.median is None and comparison_rows.findings(spec, found) == []
+
+
+def test_each_median_has_its_quartiles():
+    spec, found = comparison()
+    titles, *cells = summary.comparison_table(comparison_rows.rows(spec, found), 0.9)
+    asp = dict(zip(titles, next(row for row in cells if row[0] == "ASP")))
+    assert asp["to 90 %"] == "6.0 s (5.5 s to never)"
+    assert asp["samples/s"] == "160 (155 to 165)" and asp["of the limit"] == "0.80 (0.78 to 0.82)"
+    assert asp["accuracy"] == "50.0 % (50.0 % to 50.0 %)" and asp["Y"] == "2.50 (2.00 to 3.00)"
+    assert asp["waited"] == "25 % (25 % to 25 %)"
+    assert "(" in asp["speed-up"]
+    (row,) = [
+        row
+        for row in csv.DictReader(
+            io.StringIO(comparison_rows.as_csv(comparison_rows.rows(spec, found)))
+        )
+        if row["scheme"] == "asp"
+    ]
+    assert [row["target_s_" + end] for end in ("low", "median", "high")] == ["5.5", "6.0", "never"]
+    assert (row["setting"], row["reached"], row["seeds"]) == ("best and common", "2", "3")
+    figures = plot_figures.comparison(comparison_rows.rows(spec, found), 0.9, 200.0).figures
+    speeds = next(one for one in figures if one.title.startswith("Samples per second"))
+    assert speeds.title.endswith("the limit")
+    assert speeds.bars[0].low[1] == 155 and speeds.bars[0].high[1] == 165 and speeds.level == 200.0
+
+
+def test_a_coarse_time_to_the_target_has_a_remark():
+    spec, found = comparison()
+    assert comparison_rows.remarks(spec, found)[1:] == []
+    name = name_of("bsp", 0.05, 2)
+    found[name] = found[name].replaced(resolution=0.05)
+    remark = comparison_rows.remarks(spec, found)[-1]
+    assert "1 times to the target are coarser than 2 %: up to 5.0 %, of mine-bsp" in remark
+    assert any(remark in line for line in summary.text(spec, found, "runs/mine"))
+    assert remark in html.unescape(report.render(spec, found))
 
 
 def test_a_failed_job_is_no_result_of_its_scheme():
     spec, found = comparison()
-    name = "bsp-lr0.05-seed1"
+    name = name_of("bsp", 0.05, 2)
     found[name] = found[name].replaced(state="failed", target_s=None, why="the node is gone")
-    row = summary.comparison_rows(spec, found)[0]
+    row = comparison_rows.rows(spec, found)[0]
     assert row.reached == len(row.jobs) == 2 and row.target_s.median == 10.5
 
 
@@ -145,8 +219,8 @@ def test_a_target_that_nobody_reaches_is_said():
     spec, found = comparison(asp=(None, None, None))
     text = "\n".join(summary.text(spec, found, "runs/mine"))
     assert "never" in text and "0 of 3" in text and "3 of 3" in text
-    rows = summary.comparison_rows(spec, found)
-    assert next(row for row in rows if row.scheme == "asp").speedup is None
+    rows = comparison_rows.rows(spec, found)
+    assert next(row for row in rows if row.scheme == "asp").speedup.median == 0.0
 
 
 PNG = b"\x89PNG"
@@ -155,7 +229,7 @@ PNG = b"\x89PNG"
 def test_pictures_and_pages(tmp_path):
     for spec, found, words in (
         (*benchmark([100, 180, 0]), ("100 %", "90 %", "failed", "resnet20")),
-        (*comparison(), ("11.0 s", "2 of 3", "bsp-lr0.05-seed2", "1.5")),
+        (*comparison(), ("11.0 s", "2 of 3", "bsp-lr0.05-m0.9-seed2", "2.50", "solo-3")),
     ):
         folder = tmp_path / spec.KIND
         folder.mkdir()
@@ -177,7 +251,7 @@ def test_the_highest_point_of_the_times_lies_inside_of_the_axes(monkeypatch, tmp
     drawn = []
     monkeypatch.setattr(plots.style, "png", lambda figure: drawn.append(figure) or b"png")
     spec, found = comparison()
-    plots.comparison(summary.comparison_rows(spec, found), 0.9, str(tmp_path))
+    plots.comparison(comparison_rows.rows(spec, found), 0.9, 200.0, str(tmp_path))
     axis = drawn[0].axes[1]
     highest = max(y for line in axis.lines for y in line.get_ydata())
     assert axis.get_ylim()[1] > 1.05 * highest
@@ -186,8 +260,8 @@ def test_the_highest_point_of_the_times_lies_inside_of_the_axes(monkeypatch, tmp
 def test_an_unfinished_comparison_has_a_page_without_a_picture(tmp_path):
     assert plots.benchmark(summary.benchmark_rows(*benchmark([0, 0, 0]))) == b""
     spec, found = comparison()
-    del found["bsp-lr0.025-seed0"]
-    assert summary.comparison_rows(spec, found) == []
+    del found[name_of("bsp", 0.025, 0)]
+    assert comparison_rows.rows(spec, found) == []
     assert summary.text(spec, found, "runs/mine")[0].startswith("OK        sweep mine: ")
     (tmp_path / "plots.png").write_bytes(b"of an earlier state")
     report.write(str(tmp_path), spec, found)
@@ -205,26 +279,22 @@ def test_the_job_with_one_worker_is_a_point_of_both_kinds_of_scaling():
 
 def test_a_scheme_without_a_good_job_says_so():
     spec, found = comparison()
-    for lr in ("0.025", "0.05"):
-        name = "asp-lr%s-seed0" % lr
+    for lr in (0.025, 0.05):
+        name = name_of("asp", lr, 0)
         found[name] = found[name].replaced(state="failed", target_s=None, why="gone")
-    assert summary.failed_schemes(spec, found) == ["ASP"]
+    assert comparison_rows.failed_schemes(spec, found) == ["ASP"]
     lines = summary.text(spec, found, "runs/mine")
     assert "ASP all failed" in [" ".join(line.split()) for line in lines]
     (_, _, table), _ = report.tables(spec, found)
-    assert table[-1][:4] == ["ASP", "", "", "all failed"] and len(table[-1]) == len(table[0])
-    assert summary.failed_schemes(compared("bsp"), {}) == []
+    assert table[-1][:5] == ["ASP", "", "", "", "all failed"] and len(table[-1]) == len(table[0])
+    assert comparison_rows.failed_schemes(compared("bsp"), {}) == []
 
 
 def test_a_row_without_a_good_job_says_so():
     spec, found = comparison()
-    for seed in range(3):
-        bsp, asp = ("%s-lr0.025-seed%d" % (scheme, seed) for scheme in ("bsp", "asp"))
-        found[bsp] = found[bsp].replaced(state="failed", why="gone")
-        found[asp] = found[asp].replaced(target_s=None, accuracy=0.1)
-    rows = [row._replace(jobs=[]) for row in summary.comparison_rows(spec, found)[:1]]
+    rows = [row._replace(jobs=[]) for row in comparison_rows.rows(spec, found)[:1]]
     titles, cells = summary.comparison_table(rows, 0.9)
-    assert cells[3] == "all failed" and len(cells) == len(titles) and not any(cells[4:])
+    assert cells[4] == "all failed" and len(cells) == len(titles) and not any(cells[5:])
 
 
 def test_environments_are_told_once():
@@ -237,31 +307,33 @@ def test_environments_are_told_once():
 
 
 def found_of(gsp, balanced, fastest, bsp=10.0, asp=None):
-    """Return the findings of a comparison with these times to the target of the only seed."""
+    """Return the findings of a comparison with these times to the target of the seed 1."""
     times = {"bsp": bsp, "asp": asp, "gsp": gsp, "balanced": balanced, "fastest": fastest}
     spec = compared(*times, rates=("1",), seeds=1)
     records = {
-        "%s-lr0.05-seed0" % scheme: record("%s-lr0.05-seed0" % scheme, target_s=time)
+        name_of(scheme, 0.05, seed): record(name_of(scheme, 0.05, seed), target_s=time)
         for scheme, time in times.items()
+        for seed in (0, 1)
     }
-    return summary.findings(spec, records)
+    return comparison_rows.findings(spec, records)
 
 
 def test_a_comparison_says_who_wins_and_who_loses():
     assert found_of(gsp=4.0, balanced=16.0, fastest=5.0, asp=8.0) == [
-        "GSP wins against ASP, the best of BSP, ASP and SSP: it reaches 90 % in 4.0 s, 2.00 times "
-        "as fast as the rival.",
-        "GSP wins against fastest group alone: it reaches 90 % in 4.0 s, 1.25 times as fast as the "
-        "rival.",
+        "GSP wins against ASP, the best of BSP, ASP and SSP: it reaches 90 % in 4.0 s (4.0 s to "
+        "4.0 s), 2.00 times as fast as the rival with 8.0 s (8.0 s to 8.0 s).",
+        "GSP wins against fastest group alone: it reaches 90 % in 4.0 s (4.0 s to 4.0 s), 1.25 "
+        "times as fast as the rival with 5.0 s (5.0 s to 5.0 s).",
         "load-balanced BSP loses against ASP, the best of BSP, ASP and SSP: it reaches 90 % in "
-        "16.0 s, 0.50 times as fast as the rival.",
-        "load-balanced BSP loses against fastest group alone: it reaches 90 % in 16.0 s, 0.31 times"
-        " as fast as the rival.",
+        "16.0 s (16.0 s to 16.0 s), 0.50 times as fast as the rival with 8.0 s (8.0 s to 8.0 s).",
+        "load-balanced BSP loses against fastest group alone: it reaches 90 % in 16.0 s (16.0 s to "
+        "16.0 s), 0.31 times as fast as the rival with 5.0 s (5.0 s to 5.0 s).",
     ]
     missed = found_of(gsp=None, balanced=10.0, fastest=None)
     assert missed[0] == "GSP loses: at least half of the seeds do not reach 90 %."
-    assert missed[1].endswith("as fast as the rival. The quartiles of the seeds overlap.")
+    assert missed[1].endswith(". The quartiles of the seeds overlap.")
     assert missed[2:] == [
-        "load-balanced BSP reaches 90 % in 10.0 s, and fastest group alone does not."
+        "load-balanced BSP reaches 90 % in 10.0 s (10.0 s to 10.0 s), and fastest group alone does "
+        "not."
     ]
-    assert summary.findings(compared("bsp", "gsp"), {}) == []
+    assert comparison_rows.findings(compared("bsp", "gsp"), {}) == []

@@ -57,7 +57,7 @@ class Saver(object):
         epochs: int,
         batch_sizes: Optional[Sequence[int]],
         progress: Optional[Progress],
-        accuracy: float,
+        accuracy: Optional[float],
     ) -> None:
         """Write the checkpoint after `epochs` epochs, and delete old checkpoints.
 
@@ -65,7 +65,7 @@ class Saver(object):
 
         Args: `batch_sizes` the balanced batch size of each worker, None for other sizes;
         `progress` the state of balance=deadline, None for other jobs; `accuracy` of the weights on
-        held-out samples, 0 to 1.
+        held-out samples, 0 to 1, None if it is unknown.
         """
         network, number = self.manifest.network, uuid.uuid4().hex
         name = checkpoints.name_of(network, epochs)
@@ -95,7 +95,7 @@ class Saver(object):
         # Delete old checkpoints last, when the new checkpoint is complete.
         spared, last = [checkpoints.hold(os.path.dirname(self.folder), name)], epochs - self.kept
         if self.keeps_best:
-            self.best = max(self.best, (accuracy, epochs, name))
+            self.best = max(self.best, (accuracy or 0.0, epochs, name))
             spared.append(self.best[2])
         if self.updates is None:
             request = ForgetRequest(network=network, epochs=last, spared=spared)

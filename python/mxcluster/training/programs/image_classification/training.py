@@ -22,6 +22,7 @@ from mxcluster.training.programs.image_classification import (
     checkpoint,
     data,
     deadline,
+    evaluations,
     gradients,
     members,
     meter,
@@ -129,6 +130,10 @@ class Training:
         self._bind(symbol, contexts)
         self.pace = pace.Pace(self.module, args.slowdown, args.step_ms / 1000 / args.batch_size)
         self.meter = meter.Meter(self.module, args.warm_up, args.measured, args.measure_waits)
+        self.evaluations = evaluations.Evaluations(
+            *(self.module, args.evaluations, self.steps_in_all),
+            *(self.kv.num_workers, self.shards.index, mx.cpu()),
+        )
         self.balance: Union[balance.Balance, members.Members, None] = together
         self.measured: Optional[balance.Balance] = None  # measures steps, with balance=batch
         self.deadline: Optional[deadline.Deadline] = None
@@ -196,7 +201,7 @@ class Training:
         A learning rate schedule counts updates as shard.updates() does.
         """
         args = self.args
-        params = {"learning_rate": args.lr, "momentum": 0.9, "wd": 1e-4}
+        params = {"learning_rate": args.lr, "momentum": args.momentum, "wd": 1e-4}
         if args.balance != "none":
             # Module would divide by this worker's batch size times the number of workers.
             params["rescale_grad"] = 1.0 / (args.batch_size * self.kv.num_workers)
@@ -243,6 +248,8 @@ class Training:
                 late_steps=self.pace.late if self.pace.pads else None,
             )
         )
+        for evaluation in self.evaluations.finish(self._accuracy):
+            self.log.write(evaluation)
         if accuracy is None:
             say("end: %d batches in %.1f s, %.1f samples/s" % (self.steps, seconds, speed))
         else:
@@ -298,8 +305,11 @@ class Training:
             self.log.write(meter.machine(len(args.gpus)))
 
     def _end_epoch(self, epoch: int, seconds: float) -> None:
-        """Report the epoch, which took `seconds`. Before a further epoch save a checkpoint."""
-        accuracy = self._accuracy()
+        """Report the epoch, which took `seconds`. Before a further epoch save a checkpoint.
+
+        With `evaluations` the report has no accuracy, because a worker waits for its computation.
+        """
+        accuracy = None if self.args.evaluations else self._accuracy()
         self.log.write(
             Epoch(
                 epoch=epoch,
@@ -309,7 +319,8 @@ class Training:
                 batch_size=self.batch_size,
             )
         )
-        say("epoch %d: validation accuracy %.4f, trained %.2f s" % (epoch, accuracy, seconds))
+        known = "" if accuracy is None else "validation accuracy %.4f, " % accuracy
+        say("epoch %d: %strained %.2f s" % (epoch, known, seconds))
         if epoch + 1 < self.args.num_epochs:
             self._adapt(epoch + 1)
             self._save(epoch + 1, accuracy)
@@ -357,6 +368,8 @@ class Training:
             # Without this wait Python would queue batches faster than MXNet trains them.
             self.module.get_outputs()[0].wait_to_read()
             self.meter.end_of_batch(step.samples)
+            if self.deadline:  # Its step ends when the weights have arrived.
+                self._copy_weights(epoch + step.done)
             pulse_file.beat()
             now = time.monotonic()
             is_last = step.done >= 1 or self.meter.is_complete
@@ -371,6 +384,7 @@ class Training:
             if self.meter.is_complete:
                 break
         mx.nd.waitall()
+        self._copy_weights(epoch + 1)
         return time.monotonic() - began
 
     def _steps(self, epoch: int) -> Iterator[Step]:
@@ -386,6 +400,7 @@ class Training:
             self.meter.timed(batches.ahead(read, range(share.batches), READERS))
         ):
             self.meter.wait_for_weights()
+            self._copy_weights(epoch + number / share.batches)
             batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
             is_measured = sizes and number in measured
             if self.pace.pads or is_measured:
@@ -439,6 +454,14 @@ class Training:
             % (epoch, number, self.share.batches, loss, accuracy, speed)
         )
 
+    def _copy_weights(self, epochs: float) -> None:
+        """Copy the weights after `epochs` epochs if an evaluation of them is due.
+
+        With balance=deadline the number of steps differs from the planned one, so the trained part
+        decides.
+        """
+        self.evaluations.at(round(self._done(epochs) * self.steps_in_all), self.samples)
+
     def _done(self, epochs: float) -> float:
         """Return the trained part of the training, 0 to 1, after `epochs` epochs."""
         if self.args.measured:
@@ -480,7 +503,7 @@ class Training:
             self.deadline.resize()
         return float(right) / samples
 
-    def _save(self, epochs: int, accuracy: float) -> None:
+    def _save(self, epochs: int, accuracy: Optional[float]) -> None:
         if self.args.savemodel and self.saver:
             sizes = self.balance
             # Worker 0 does not have the sizes of other groups.
