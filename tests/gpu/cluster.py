@@ -15,6 +15,7 @@ import yaml
 
 from mxcluster.model.check_answer import CudaProbe, CudaRuntime
 from mxcluster.model.node_record import Cuda, from_file
+from mxcluster.node import gpu_check
 from tests.gpu import figures, libraries, machine
 from tests.playbooks.conftest import NET, Project, Result
 
@@ -73,7 +74,7 @@ def wanted(here, folder, gpus):
         version="%d.%d" % (number // 1000, number % 1000 // 10),
         release="%d.%d" % (number // 1000, number % 1000 // 10),
         driver="0",
-        cudnn=probe.cudnn if isinstance(probe, CudaProbe) else None,
+        cudnn=gpu_check.cudnn(folder),
         nccl=probe.nccl if isinstance(probe, CudaProbe) else None,
         sass=sorted({gpu.capability for gpu in here.cuda_gpus}),
         gpus=gpus,

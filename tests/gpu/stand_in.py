@@ -38,6 +38,7 @@ case "$*" in
     done ;;
 esac
 """
+HEADER = "#define CUDNN_MAJOR 7\n#define CUDNN_MINOR 6\n#define CUDNN_PATCHLEVEL 5\n"
 # A GPU of MXNet is a device of the CPU.
 ON_CPU = """
 
@@ -50,6 +51,8 @@ def build(folder):
     """Make the stand-in in `folder`, and return the environment variables that use it."""
     cuda, programs, apps = folder / "cuda", folder / "bin", folder / "apps"
     (cuda / "lib64").mkdir(parents=True)
+    (cuda / "include").mkdir()
+    (cuda / "include" / "cudnn.h").write_text(HEADER)
     programs.mkdir()
     apps.touch()
     for name, source in LIBRARIES.items():
