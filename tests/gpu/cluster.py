@@ -55,6 +55,7 @@ def settings(local, mxnet, state, environment):
     own = {
         "mxnet_version": mxnet.version,
         "cuda_version": mxnet.cuda,
+        "gpu_required": bool(mxnet.cuda),  # else a node without a GPU on its bus gets another wheel
         "mxcluster_state_dir": str(state),
         "train_job_env": dict(local["train_job_env"], **environment),
     }

@@ -87,14 +87,14 @@ def test_nvidia_smi_is_parsed(here, seen):
 @pytest.mark.row("the PCI bus shows the GPUs of nvidia-smi", CARD)
 def test_the_bus_shows_the_gpus(here, seen):
     seen("%d on the bus, %d in nvidia-smi" % (here.cards, len(here.gpus)))
-    assert here.cards == len(here.gpus)
+    assert here.cards == len(here.gpus), "see `nvidia-smi` and dmesg: is the driver loaded?"
 
 
 @pytest.mark.row("the loaded driver and its module", GPU, KERNEL)
 def test_the_driver_is_read(here, seen):
     state = driver.state()
     seen("loaded %s, installed %s, nvidia-smi %s" % (state.loaded, state.installed, here.driver))
-    assert state.loaded == here.driver and not state.nouveau
+    assert state.loaded == here.driver and not state.nouveau, "the module is of another version"
     assert state.installed in (None, state.loaded), state.restart_reason()
 
 
@@ -102,8 +102,8 @@ def test_the_driver_is_read(here, seen):
 def test_the_module_reads_the_machine(here, seen, tmp_path):
     answer = ansible_modules.run("mxcluster_machine", tmp_path, python=sys.executable)
     seen("driver %(driver)s, GPUs %(gpus)s, secure boot %(secure_boot)s" % answer)
-    assert answer["rc"] == 0 and answer["driver"] == here.driver
-    assert len(answer["gpus"]) == here.cards and not answer["nouveau"]
+    assert answer["rc"] == 0 and answer["driver"] == here.driver, "it reads another driver"
+    assert len(answer["gpus"]) == here.cards, "it counts other GPUs on the bus: %d" % here.cards
 
 
 @pytest.mark.row("libcuda: UUIDs, bus numbers and order of nvidia-smi", GPU)
@@ -120,7 +120,7 @@ def test_libcudart_counts_the_gpus(here, seen):
     judge(here, judged.runtime)
 
 
-@pytest.mark.row("nvcc, cuDNN and NCCL in the folder of CUDA", CUDART)
+@pytest.mark.row("nvcc, cuDNN and NCCL in the folder of CUDA", LIBCUDA, CUDART)
 def test_the_versions_in_the_folder(here, seen):
     nvcc, header = gpu_check.nvcc(here.folder), gpu_check.cudnn(here.folder)
     seen("nvcc %s, cuDNN %s (header %s)" % (nvcc, here.probe.cudnn, header))

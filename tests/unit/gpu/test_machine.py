@@ -75,6 +75,7 @@ def test_the_jobs_get_the_settings_of_inventory_local():
         "kept": 1,
         "mxnet_version": "1.7.0",
         "cuda_version": "10.2",
+        "gpu_required": True,
         "mxcluster_state_dir": "/state",
         "train_job_env": {"OMP_NUM_THREADS": "1", "MXNET_USE_FUSION": "0"},
     }
