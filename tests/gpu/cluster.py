@@ -89,7 +89,7 @@ class Cluster:
     """
 
     def __init__(self, here, folder):
-        self.here, self.problem, self.output = here, "not provisioned", ""
+        self.here, self.problem, self.output, self.cuda = here, "not provisioned", "", ""
         self.project = Project(folder)
         self.state = self.project.path / ".state" / "gpu"
         self.folders = {

@@ -1,5 +1,6 @@
 """Fetch the libraries of CUDA 11 from PyPI into a folder with the form of a CUDA, without root."""
 
+import hashlib
 import os
 import pathlib
 import shutil
@@ -25,11 +26,13 @@ def lay_out(packages, folder):
 
 
 def fetch(home):
-    """Fetch the libraries into `home` once, 1.5 GB, and return the folder of CUDA.
+    """Fetch the libraries into `home` once, 1.9 GB, and return the folder of CUDA.
 
-    Raises subprocess.CalledProcessError if pip fails, and prints its output.
+    Other requirements have another folder. Raises subprocess.CalledProcessError if pip fails, and
+    prints its output.
     """
-    folder, packages = home / "cuda", home / "packages"
+    digest = hashlib.sha256(REQUIREMENTS.read_bytes()).hexdigest()[:12]
+    folder, packages = home / ("cuda-" + digest), home / ("packages-" + digest)
     if folder.exists():
         return folder
     for leftover in (packages, home / "draft"):

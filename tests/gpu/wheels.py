@@ -10,7 +10,7 @@ from mxcluster.cluster.version_table import number, table
 
 # The CUDA whose wheel of MXNet gets its libraries from PyPI (requirements/gpu.txt), and the version
 # of libcudart there, in the form of cudaRuntimeGetVersion.
-CUDA_OF_PYPI, RUNTIME_OF_PYPI = "11.2", 11070
+CUDA_OF_PYPI, RUNTIME_OF_PYPI = "11.2", 11080
 NAMED = "MXCLUSTER_GPU_MXNET"
 
 

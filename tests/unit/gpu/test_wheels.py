@@ -17,7 +17,7 @@ OLD = {"10.2": OWN["10.2"]}
         (["8.9", "7.0"], "535.104", 12020, {}, {}, Mxnet("1.9.1", "11.2", "", "")),
         (["7.5"], "535.104", 12020, {}, OWN, Mxnet("1.9.1", "11.2", "", "")),
         (["7.5"], "535.104", 12020, OWN, {}, Mxnet("1.9.1", "11.2", "", OWN["11.2"])),
-        # The driver is too old for the libraries of PyPI, which are of CUDA 11.7
+        # The driver is too old for the libraries of PyPI, which are of CUDA 11.8
         (["7.5"], "535.104", 12020, OLD, {}, Mxnet("1.9.1", "10.2", "", OWN["10.2"])),
         (["7.5"], "470.256", 11040, {}, OWN, Mxnet("1.9.1", "11.2", "", OWN["11.2"])),
         # Kepler: no wheel for CUDA 11 has its code
