@@ -13,6 +13,7 @@ import signal
 
 import yaml
 
+from mxcluster.cluster.version_table import table
 from mxcluster.model.check_answer import CudaProbe, CudaRuntime
 from mxcluster.model.node_record import Cuda, from_file
 from mxcluster.node import gpu_check
@@ -62,10 +63,11 @@ def settings(local, mxnet, state, environment):
     return dict(local, **own)
 
 
-def wanted(here, folder, gpus):
+def wanted(here, folder, cuda):
     """Return the CUDA of a node record: that of `folder`, as its libraries and headers say.
 
-    Args: `here` the Machine, whose GPUs MXNet is taken to have code for.
+    Args: `here` the Machine, whose GPUs MXNet is taken to have code for; `cuda` the CUDA of the
+    wheel, "" for a prepared MXNet.
     """
     probe = machine.probe(folder)
     runtime = probe.runtime if isinstance(probe, CudaProbe) else None
@@ -74,11 +76,11 @@ def wanted(here, folder, gpus):
         folder=folder,
         version="%d.%d" % (number // 1000, number % 1000 // 10),
         release="%d.%d" % (number // 1000, number % 1000 // 10),
-        driver="0",
+        driver=table().cuda[cuda].driver if cuda else "0",
         cudnn=gpu_check.cudnn(folder),
         nccl=probe.nccl if isinstance(probe, CudaProbe) else None,
         sass=sorted({gpu.capability for gpu in here.cuda_gpus}),
-        gpus=gpus,
+        gpus=len(here.gpus),
     )
 
 
@@ -162,7 +164,7 @@ class Cluster:
         """
         if not self.cuda:
             return
-        found = wanted(self.here, self.cuda, len(self.here.gpus))
+        found = wanted(self.here, self.cuda, self.here.mxnet.cuda)
         for path in (self.state / "nodes").glob("*.json"):
             record = from_file(path.stem, json.loads(path.read_text()))
             path.write_text(json.dumps(record.replaced(cuda=found).encode()))

@@ -169,6 +169,7 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 def _report(rows, found):
+    mxnet = found.mxnet.described if found.mxnet else "none: " + found.without_mxnet
     return table.Report(
         commit=_commit(),
         date=datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
@@ -179,7 +180,7 @@ def _report(rows, found):
         gpus=[
             gpu.replaced(uuid=table.private(gpu.uuid or "", {}) or None) for gpu in found.cuda_gpus
         ],
-        mxnet=found.mxnet.described if found.mxnet else "none: " + found.without_mxnet,
+        mxnet=table.private(mxnet, _names()),
         rows=rows,
     )
 

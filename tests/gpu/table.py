@@ -88,7 +88,7 @@ def private(text, names):
     """
     for name in sorted(names, key=len, reverse=True):
         if len(name) > 2:
-            text = re.sub(r"(?<![\w.-])%s(?![\w-])" % re.escape(name), names[name], text)
+            text = re.sub(r"(?<!\w)%s(?!\w)" % re.escape(name), names[name], text)
     return IPV4.sub("ADDRESS", UUID.sub(r"\1...", text))
 
 

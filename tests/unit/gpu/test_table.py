@@ -89,9 +89,9 @@ def test_names_addresses_and_numbers_of_a_site_are_left_out():
     names = {"/home/eve": "HOME", "/home/eve/mxcluster": "PROJECT", "gpu7": "HOST", "eve": "USER"}
     text = (
         "gpu7: /home/eve/mxcluster/.state of eve at 10.20.0.11 and 127.60.0.31, never 470.256.02; "
-        "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 of gpu7.site and gpu77"
+        "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6 of gpu7.site and gpu77, /tmp/pytest-of-eve/x"
     )
     assert table.private(text, names) == (
         "HOST: PROJECT/.state of USER at ADDRESS and 127.60.0.31, never 470.256.02; "
-        "GPU-8932... of HOST.site and gpu77"
+        "GPU-8932... of HOST.site and gpu77, /tmp/pytest-of-USER/x"
     )
