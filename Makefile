@@ -4,7 +4,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help train venv venv-dev bundle lint unit fast molecule test shuffled soak docs bench clean
+.PHONY: help train venv venv-dev bundle lint unit fast molecule test gpu shuffled soak docs bench clean
 
 export PATH := $(CURDIR)/.venv/bin:$(PATH)
 # Ansible refuses to start in a locale that is not UTF-8, as a bare container's is.
@@ -51,6 +51,10 @@ test: ## everything: lint, fast tests, playbooks and real trainings, clusters in
 	@tools/needs.sh
 	@$(MAKE) --no-print-directory venv-dev
 	@python3 tools/suite.py $(if $(FROM),--from $(FROM)) $(if $(PLAN),--plan)
+
+# Its status is 77 if nothing passed on a GPU. For make every other status than 0 is a failure.
+gpu: venv-dev ## try everything that needs a GPU on this machine's; a table to send back: docs/gpu-rows.md
+	pytest -q -rN tests/gpu $(ARGS)
 
 fast: venv-dev
 	$(FAST)

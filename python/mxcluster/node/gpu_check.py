@@ -103,14 +103,17 @@ def probe(folder: str, environment: Mapping[str, str]) -> Union[CheckError, Cuda
         return CheckError(error=last)
 
 
-def trials(number: int, environment: Mapping[str, str]) -> Dict[str, Optional[str]]:
+def trials(
+    number: int, environment: Mapping[str, str], python: str = sys.executable
+) -> Dict[str, Optional[str]]:
     """Compute with MXNet on each GPU, copy between all pairs of GPUs, and return the errors.
 
     The result is {"0": None, "1": the error, "0 -> 1": None, ...}. None stands for success.
 
-    `number`: the number of GPUs to test. `environment`: all variables of the program.
+    `number`: the number of GPUs to test. `environment`: all variables of the program. `python`: the
+    interpreter with MXNet.
     """
-    out, last = run(["mxcluster.node.gpu_trial", str(number)], environment)
+    out, last = run(["mxcluster.node.gpu_trial", str(number)], environment, python)
     marked = [line[len("TRIAL ") :] for line in out.splitlines() if line.startswith("TRIAL ")]
     results = dict(json.loads(line) for line in marked)
     names = [str(one) for one in range(number)]
@@ -118,10 +121,13 @@ def trials(number: int, environment: Mapping[str, str]) -> Dict[str, Optional[st
     return {name: results.get(name, last) for name in names}
 
 
-def run(module: List[str], environment: Mapping[str, str]) -> Tuple[str, str]:
+def run(
+    module: List[str], environment: Mapping[str, str], python: str = sys.executable
+) -> Tuple[str, str]:
     """Run a module of this package as a program, and return (stdout, last line of stderr).
 
     `module`: the name of the module and the arguments. `environment`: all variables of the program.
+    `python`: the interpreter.
     """
-    ended = calls.run([sys.executable, "-m"] + module, FIRST_SECONDS, environment)
+    ended = calls.run([python, "-m"] + module, FIRST_SECONDS, environment)
     return ended.out, ended.last_line or "no output"

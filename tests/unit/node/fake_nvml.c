@@ -1,7 +1,8 @@
 /* NVIDIA's libnvidia-ml for tests of nvml.py, which has no GPU. It is as unfriendly as the original:
  * it writes to stdout, and the list of processes has two forms, the newer one missing in old drivers
  * (-DOLD). GPU 1 tells no use, GPU 2 tells nonsense, and GPU 3 has fallen off the bus. FAKE_INIT is
- * the status of the start. The call that FAKE_HANG names never returns.
+ * the status of the start. The call that FAKE_HANG names never returns. The first process of a list
+ * has the pid FAKE_PID, or the last pid in the file FAKE_APPS of fake_cuda.c.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,15 +49,23 @@ int nvmlDeviceGetUtilizationRates(void *device, utilization *found) {
     return number_of(device) == 3 ? LOST : number_of(device) == 1 ? NOT_SUPPORTED : 0;
 }
 
-/* The process with the pid FAKE_PID has 1 GiB. The driver does not know the memory of the next. */
+static unsigned first_pid(void) {
+    const char *pid = getenv("FAKE_PID"), *path = getenv("FAKE_APPS");
+    FILE *apps = pid || !path ? NULL : fopen(path, "r");
+    int slot, found = pid ? atoi(pid) : 7;
+    while (apps && fscanf(apps, "%d %d", &slot, &found) == 2) continue;
+    if (apps) fclose(apps);
+    return (unsigned)found;
+}
+
+/* The first process has 1 GiB. The driver does not know the memory of the next. */
 #define LIST(name, row)                                                                  \
     int name(void *device, unsigned *count, row *rows) {                                 \
-        const char *pid = getenv("FAKE_PID");                                            \
         if (number_of(device) == 3) return LOST;                                         \
         if (*count < PROCESSES) { *count = PROCESSES; return INSUFFICIENT_SIZE; }        \
         *count = PROCESSES;                                                              \
         for (int place = 0; place < PROCESSES; place++) {                                \
-            rows[place].pid = place ? 100000 + place : pid ? (unsigned)atoi(pid) : 7;    \
+            rows[place].pid = place ? 100000 + place : first_pid();                      \
             rows[place].memory = place == 1 ? ~0ull : (1ull << 30) + (unsigned)place;    \
         }                                                                                \
         return 0;                                                                        \

@@ -1,0 +1,117 @@
+"""`make gpu` where no GPU is: it ends at once, and a stand-in for a GPU never passes."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tests.gpu import stand_in, table
+from tests.training.environments import NEWEST, mxnet_environment
+
+PROJECT = pathlib.Path(__file__).resolve().parents[3]
+# The looks at the hardware, for a test on a machine that has a GPU.
+WITHOUT_GPU = """
+import sys, pytest
+from mxcluster.node import gpus
+gpus.count = gpus.cards = lambda *_: 0
+sys.exit(pytest.main(sys.argv[1:]))
+"""
+KERNEL = "no kernel module of NVIDIA is loaded"
+NOTHING = "a stand-in for a GPU computes nothing"
+
+
+def run(*arguments, program=("-m", "pytest"), **environment):
+    """Run pytest on the rows. Return the finished process, with its output as text."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("MXCLUSTER_")}
+    kept.pop("PYTEST_ADDOPTS", None)  # of `make test`
+    command = [sys.executable, *program, "-q", "-rN", "-p", "no:cacheprovider", "tests/gpu"]
+    return subprocess.run(
+        [*command, *arguments],
+        cwd=str(PROJECT),
+        env=dict(kept, **environment),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        universal_newlines=True,
+    )
+
+
+def test_without_a_gpu_the_run_ends_at_once_and_says_so():
+    done = run(program=("-c", WITHOUT_GPU))
+    assert done.returncode == table.NOTHING_PASSED == 77, done.stdout
+    assert "no GPU of NVIDIA here" in done.stdout and "nothing has passed" in done.stdout
+    assert " passed" not in done.stdout.replace("nothing has passed", ""), done.stdout
+
+
+def test_make_gpu_runs_the_rows():
+    """`make test` runs the folders of tools/suite.py, which are none of these."""
+    done = subprocess.run(
+        ["make", "-n", "gpu"], cwd=str(PROJECT), stdout=subprocess.PIPE, check=True
+    )
+    assert "pytest -q -rN tests/gpu" in done.stdout.decode()
+    assert "tests/gpu" not in (PROJECT / "tools" / "suite.py").read_text()
+
+
+def test_every_row_has_a_name_of_its_own(tmp_path):
+    """The collection alone works everywhere."""
+    (tmp_path / "names.py").write_text(
+        "def pytest_collection_modifyitems(items):\n"
+        "    for item in items:\n"
+        "        print('ROW', item.get_closest_marker('row').args[0])\n"
+    )
+    done = run("--collect-only", "-p", "names", PYTHONPATH=str(tmp_path))
+    names = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
+    assert done.returncode == 0 and len(names) == len(set(names)) > 30, done.stdout
+
+
+@pytest.fixture
+def variables(tmp_path):
+    """Return the environment variables of a stand-in with two GPUs."""
+    (tmp_path / "stand-in").mkdir()
+    return stand_in.build(tmp_path / "stand-in")
+
+
+def report_of(tmp_path, *arguments, **environment):
+    """Run rows, and return (the finished process, the Report)."""
+    file = tmp_path / "report.txt"
+    done = run("--gpu-report=%s" % file, *arguments, **environment)
+    assert file.exists(), done.stdout
+    return done, table.parsed(file.read_text())
+
+
+@pytest.mark.slow
+def test_the_rows_of_a_stand_in_do_not_pass(tmp_path, variables):
+    done, report = report_of(tmp_path, **variables)
+    assert done.returncode == table.NOTHING_PASSED, done.stdout
+    assert report.stand_in and report.mxnet == "none: " + NOTHING
+    assert {row.outcome for row in report.rows} == {table.STAND_IN, table.NOT_RUN}, done.stdout
+    assert "passed" not in done.stdout.split("\nrow ")[1], done.stdout
+    seen = {row.name: row.seen for row in report.rows if row.outcome == table.STAND_IN}
+    assert len(seen) == 10, done.stdout
+    assert "GPU 1 Stand-in 1 GPU-a1a1... bus 00000000:3C:00.0" in seen["nvidia-smi lists the GPUs"]
+    assert "GPU-a0a0a0a0" not in done.stdout
+    reasons = {row.seen for row in report.rows if row.outcome == table.NOT_RUN}
+    assert reasons == {KERNEL, NOTHING, "a stand-in is no device of the PCI bus"}
+
+
+@pytest.mark.slow
+def test_a_wrong_answer_fails_its_row(tmp_path, variables):
+    """libcudart shows another number of GPUs than nvidia-smi."""
+    done, report = report_of(tmp_path, "-k", "libcudart", FAKE_COUNT="1", **variables)
+    assert done.returncode == table.SOME_FAILED, done.stdout
+    (row,) = [row for row in report.rows if row.outcome == table.FAILED]
+    assert row.seen.startswith("cudaRuntimeGetVersion 11020 in ")
+    assert "; libcudart shows 1 GPU, but nvidia-smi 2: run `nvidia-smi` as" in row.seen
+
+
+@pytest.mark.soak
+def test_the_rows_about_mxnet_run_on_devices_of_the_cpu(tmp_path, variables):
+    """So each line of the rows has run, before a machine with a GPU runs it."""
+    python = mxnet_environment(NEWEST).python
+    (source,) = python.parents[1].glob("lib/python*/site-packages/mxnet")
+    package = stand_in.package(source, tmp_path / "stand-in")
+    done, report = report_of(tmp_path, MXCLUSTER_GPU_MXNET=str(package), **variables)
+    assert done.returncode == table.NOTHING_PASSED, done.stdout
+    left_out = {row.name for row in report.rows if row.outcome == table.NOT_RUN}
+    assert len(left_out) == 3 and report.mxnet.startswith("1.9.1, prepared"), done.stdout
