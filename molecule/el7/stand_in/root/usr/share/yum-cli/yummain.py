@@ -158,15 +158,17 @@ def owner():
 def take_lock():
     """Wait for yum's lock, and take it."""
     told = False
+    own = "%s.%d" % (LOCK, os.getpid())
+    with open(own, "w") as file:
+        file.write("%d\n" % os.getpid())
     while True:
         try:
-            file = os.open(LOCK, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            os.link(own, LOCK)  # the lock has its pid from the beginning
         except OSError as error:
             if error.errno != errno.EEXIST:
                 raise
         else:
-            os.write(file, str(os.getpid()).encode("ascii"))
-            os.close(file)
+            os.unlink(own)
             return
         pid = owner()
         if pid is None:
