@@ -66,17 +66,17 @@ def test_a_node_without_nouveau_needs_no_restart(cluster):
     assert "reboot" not in cluster.shell("gpu1", "cat /var/log/stand-in")
 
 
-def test_no_repository_of_the_installation_stays_enabled(cluster, name):
+def test_no_repository_of_the_installation_stays_enabled(cluster):
     """Repositories of mxcluster and of NVIDIA's RPMs are disabled; the RPMs enable their own."""
-    enabled = cluster.shell(name, "yum -q repolist enabled")
+    enabled = cluster.shell("gpu2", "yum -q repolist enabled")
     assert not re.search("mxcluster|cuda|nvidia|epel", enabled), enabled
     assert re.search("^base ", enabled, re.M), enabled
 
 
-def test_an_update_of_the_system_changes_neither_driver_nor_cuda(cluster, nodes, name):
-    before = nodes.packages(name)
-    cluster.shell(name, "yum -y -q update")
-    assert nodes.packages(name) == before
+def test_an_update_of_the_system_changes_neither_driver_nor_cuda(cluster, nodes):
+    before = nodes.packages("gpu2")
+    cluster.shell("gpu2", "yum -y -q update")
+    assert nodes.packages("gpu2") == before
 
 
 def test_an_update_from_nvidias_repository_keeps_the_held_driver(cluster, nodes):
@@ -87,12 +87,16 @@ def test_an_update_from_nvidias_repository_keeps_the_held_driver(cluster, nodes)
         "yum --disableplugin=versionlock --enablerepo=mxcluster-nvidia-driver check-update"
     )
     assert "550.163.01" in offered.stdout, offered
+    assert offered.stdout.startswith("Loaded plugins: stand-in of mxcluster for yum 3"), offered
 
 
-def test_the_drivers_repository_shows_nothing_but_the_driver(cluster):
+def test_the_drivers_repository_shows_nothing_but_the_driver(cluster, server):
+    """yum asks the repository. By default `list` of yum 3 reads a cache of any age."""
+    asked = len(server.requests("/rhel7/x86_64/repodata/repomd.xml"))
     listed = cluster.shell(
         "gpu1", "yum -q --disablerepo='*' --enablerepo=mxcluster-nvidia-driver list available"
     )
+    assert len(server.requests("/rhel7/x86_64/repodata/repomd.xml")) == asked + 1
     names = {line.split()[0] for line in listed.splitlines() if ".x86_64" in line}
     assert names and not [one for one in names if not re.match("(kmod-)?nvidia-|yum-pl", one)]
 

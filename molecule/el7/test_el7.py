@@ -109,12 +109,10 @@ PATCHED = {
 
 
 def without_patch(cluster, names):
-    """Replace packages of gpu2 by those of CUDA without its patch."""
-    cluster.shell(
-        "gpu2",
-        "yum -y -q --disablerepo='*' --repofrompath=old,/var/cuda-repo-9-2-local --nogpgcheck "
-        "downgrade " + " ".join(name + "-9.2.148" for name in sorted(names)),
-    )
+    """Replace packages of gpu2 by those of CUDA without its patch. yum 3 has no --repofrompath."""
+    dnf = "/usr/libexec/platform-python -s /usr/libexec/stand-in/dnf -y -q --nogpgcheck "
+    old = "--disablerepo='*' --repofrompath=old,/var/cuda-repo-9-2-local downgrade "
+    cluster.shell("gpu2", dnf + old + " ".join(name + "-9.2.148" for name in sorted(names)))
 
 
 def test_the_patch_comes_where_cuda_was_installed_without_it(nodes, cluster, server):

@@ -2,7 +2,8 @@
 # Turn a Debian root into a stand-in for a bare CentOS 7.9: image.sh ROOT, called by
 # tools/node-image.sh el7. Only the release files, the repository file and the versions of Python
 # are real. The C library, systemd, sshd and rpm are Debian's and newer than CentOS's. yum is dnf 4
-# with ways of yum 3, and root/usr/lib/python2.7/yum lets Ansible's real module yum run on it.
+# with habits of yum 3 (root/usr/share/yum-cli/yummain.py), and root/usr/lib/python2.7/yum lets
+# Ansible's real module yum run on it.
 # dracut, grubby, modinfo, modprobe and uname are scripts that record calls or print invented values.
 set -euo pipefail
 root=$1
@@ -27,10 +28,11 @@ sed -e 's/^import os.*/&, re/' \
 rm -rf "$plugins"/*.py "$root"/etc/dnf/plugins/*
 mkdir -p "$root/etc/yum/pluginconf.d"
 printf '[main]\nenabled = 1\nlocklist = /etc/yum/pluginconf.d/versionlock.list\n' >"$root/etc/dnf/plugins/versionlock.conf"
-printf '[main]\ngpgcheck=1\nobsoletes=1\ninstallonly_limit=5\ninstallonlypkgs=kernel kernel-devel\n' >"$root/etc/yum.conf"
 
-# yum 3 keeps versions of kernel-devel beside each other; dnf only those of kernel.
-printf '[main]\ngpgcheck=1\ninstallonlypkgs=kernel kernel-devel\n' >"$root/etc/dnf/dnf.conf"
+# yum 3 keeps versions of kernel-devel beside each other, dnf by default only those of kernel.
+printf '%s\n' '[main]' gpgcheck=1 obsoletes=1 plugins=1 installonly_limit=5 'installonlypkgs=kernel kernel-devel' \
+    >"$root/etc/yum.conf"
+ln -sf ../yum.conf "$root/etc/dnf/dnf.conf"
 
 # dnf runs on /usr/libexec/platform-python. The system's Python is 2.7, and python3 is missing until
 # an installation.

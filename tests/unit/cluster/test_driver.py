@@ -38,14 +38,16 @@ Available Packages
 
 
 def listing(*versions, without=(), names=driver.SET):
-    """The output of yum 3, which breaks the line of a long name."""
+    """The output of yum 3, which breaks a long line after the name and after the version."""
     lines = []
     for name in names:
         for version in versions:
             if (name, version) in without:
                 continue
             gap = "\n" + " " * 20 if len(name) > 30 else "  "
-            lines.append("%s.x86_64%s3:%s-1.el7  mxcluster-nvidia-driver" % (name, gap, version))
+            end = "\n" + " " * 40 if len(version) > 9 else "  "
+            words = (name, gap, version, end)
+            lines.append("%s.x86_64%s3:%s-1.el7%smxcluster-nvidia-driver" % words)
     return LISTED + "\n".join(lines)
 
 

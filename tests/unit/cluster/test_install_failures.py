@@ -60,10 +60,13 @@ def test_the_space_is_that_of_the_files(tmp_path):
 
 def test_updates_are_read_from_check_update():
     lines = [
+        "Loaded plugins: fastestmirror, versionlock",
+        'Excluding 11 updates due to versionlock (use "yum versionlock status" to show them)',
         "",
         "cuda-nvcc-9-2.x86_64    9.2.148.1-1    mxcluster-cuda-9-2-1",
         "cuda-visual-profiler-and-more-9-2.x86_64",
-        "                        9.2.148.1-1    mxcluster-cuda-9-2-1",
+        "                        9.2.148.1-1",
+        "                                       mxcluster-cuda-9-2-1",
         "Obsoleting Packages",
         "cuda-nvcc-10-0.x86_64   10.0.130-1     mxcluster-cuda-9-2-1",
         "    cuda-nvcc-9-2.x86_64  9.2.148-1    @System",

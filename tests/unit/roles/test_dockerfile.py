@@ -54,6 +54,25 @@ class Build:
         return ""
 
 
+@pytest.mark.parametrize("found, status", [("python3", 0), ("nothing", 1)])
+def test_a_base_lacks_its_libraries_although_yum_succeeds(tmp_path, found, status):
+    """yum 3 installs the packages that it finds, and ends with 0. The image would lack the rest."""
+    system = re.search(r"AS system\n(.*?)\nFROM", DOCKERFILE, re.DOTALL).group(1)
+    (command,) = re.findall(r"^RUN (.*(?:\n .*)*)", system, re.MULTILINE)
+    programs = {
+        "apt-get": "exit 127",
+        "yum": "touch %s/%s" % (tmp_path, found),
+        "python3": "test -e %s/python3" % tmp_path,
+    }
+    (tmp_path / "bin").mkdir()
+    for name, script in programs.items():
+        (tmp_path / "bin" / name).write_text("#!/bin/sh\n" + script)
+        (tmp_path / "bin" / name).chmod(0o755)
+    path = "%s/bin:/usr/bin:/bin" % tmp_path
+    done = subprocess.run(["/bin/sh", "-c", command], env={"PATH": path})
+    assert done.returncode == status
+
+
 @pytest.fixture
 def build(tmp_path):
     return Build(tmp_path)

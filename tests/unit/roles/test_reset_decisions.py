@@ -11,7 +11,7 @@ from tests.templates import templated
 
 init_plugin_loader()  # filters and tests of ansible.builtin
 ROLES = pathlib.Path(__file__).resolve().parents[3] / "roles"
-# yum 3 breaks the line of a long name.
+# yum 3 breaks a long line, and adds the release of the installation if it was another one.
 LISTED = """\
 Installed Packages
 cuda-cudart-9-2.x86_64            9.2.148-1             @mxcluster-cuda-9-2-0
@@ -19,6 +19,8 @@ cuda-command-line-tools-9-2-of-a-long-name.x86_64
                                   9.2.148-1             @mxcluster-cuda-9-2-1
 nvidia-persistenced-latest-dkms.x86_64
                                   3:470.82.01-1.el7     @mxcluster-nvidia-driver
+kmod-nvidia-latest-dkms.x86_64    3:470.82.01-1.el7
+                                                        @mxcluster-nvidia-driver/7Server
 cuda-nvcc-8-0.x86_64              8.0.61-1              @cuda
 glibc.x86_64                      2.17-326.el7_9        installed
 """
@@ -43,13 +45,28 @@ def written(path, name):
     "ids, found",
     [
         (CUDA, ["cuda-cudart-9-2", "cuda-command-line-tools-9-2-of-a-long-name"]),
-        ("mxcluster-nvidia-driver", ["nvidia-persistenced-latest-dkms"]),
+        ("mxcluster-nvidia-driver", ["nvidia-persistenced-latest-dkms", "kmod-nvidia-latest-dkms"]),
         ("mxcluster-cuda", []),
     ],
 )
 def test_packages_are_found_by_the_repository_of_their_origin(ids, found):
     given = {"el7_repos_ids": ids, "__el7_repos_installed": {"stdout": LISTED}}
     assert templated(written("el7_repos/tasks/packages.yml", "el7_repos_found"), given) == found
+
+
+@pytest.mark.parametrize(
+    "answer, fails",
+    [
+        ({"rc": 0, "stderr": ""}, False),
+        ({"rc": 1, "stderr": "Error: No matching Packages to list"}, False),  # a node without RPMs
+        ({"rc": 1, "stderr": "Config error: Error accessing file for config"}, True),
+        ({"rc": 124, "stderr": "Another app is currently holding the yum lock"}, True),
+        ({"skipped": True}, False),  # a node without yum
+    ],
+)
+def test_packages_that_yum_cannot_list_do_not_count_as_removed(answer, fails):
+    (task,) = yaml.safe_load((ROLES / "el7_repos/tasks/packages.yml").read_text())[:1]
+    assert decided("el7_repos", task["failed_when"], __el7_repos_installed=answer) is fails
 
 
 def test_packages_that_rpm_refuses_stay_with_its_reason():

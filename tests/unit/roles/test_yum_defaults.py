@@ -1,4 +1,4 @@
-"""Each play that can reach a task with the module yum sets the module's defaults."""
+"""Each play that can reach a task of yum sets the defaults that yum 3 needs (docs/yum.md)."""
 
 import pathlib
 import re
@@ -41,28 +41,65 @@ def reached(listed, role=None, seen=None):
                         yield from reached(yaml.safe_load(path.read_text()), name, seen)
 
 
-PLAYS = [
-    pytest.param(play, id="%s-%d" % (path.stem, number))
-    for path in sorted((PROJECT / "playbooks").glob("*.yml"))
-    for number, play in enumerate(yaml.safe_load(path.read_text()))
-    if any("ansible.builtin.yum" in task for task in reached(play.get("tasks")))
-]
+def plays(module):
+    """Return the plays that can reach a task of a module, as parameters."""
+    found = [
+        pytest.param(play, id="%s-%d" % (path.stem, number))
+        for path in sorted((PROJECT / "playbooks").glob("*.yml"))
+        for number, play in enumerate(yaml.safe_load(path.read_text()))
+        if any("ansible.builtin." + module in task for task in reached(play.get("tasks")))
+    ]
+    assert found, "no play with the module %s was found" % module
+    return found
 
 
-def test_a_play_installs_packages():
-    assert PLAYS, "no play with the module yum was found"
-
-
-def defaults(play, version):
-    """Return the module's defaults under a version of ansible-core."""
-    given = play.get("module_defaults", {}).get("ansible.builtin.yum", {})
+def defaults(play, module, version):
+    """Return the defaults of a module under a version of ansible-core."""
+    given = play.get("module_defaults", {}).get("ansible.builtin." + module, {})
     found = templated(given, {"ansible_version": {"full": version}, "omit": OMIT})
     return {name: value for name, value in found.items() if value != OMIT}
 
 
-@pytest.mark.parametrize("play", PLAYS)
+@pytest.mark.parametrize("play", plays("yum"))
 def test_a_task_of_yum_installs_no_yum_utils_and_waits_for_the_lock(play):
     """ansible-core 2.17 has dropped yum 3, and later versions the argument of yum-utils."""
-    assert defaults(play, "2.16.19") == {"install_repoquery": False, "lock_timeout": 600}
-    assert defaults(play, "2.21.5") == {"lock_timeout": 600}
-    assert set(defaults(play, release.__version__)) <= set(yumdnf_argument_spec["argument_spec"])
+    assert defaults(play, "yum", "2.16.19") == {"install_repoquery": False, "lock_timeout": 600}
+    assert defaults(play, "yum", "2.21.5") == {"lock_timeout": 600}
+    known = set(yumdnf_argument_spec["argument_spec"])
+    assert set(defaults(play, "yum", release.__version__)) <= known
+
+
+@pytest.mark.parametrize("play", plays("yum_repository"))
+def test_yum_asks_a_repository_of_mxcluster_each_time(play):
+    """A mirror that the user completes after a failed run is complete for the next run."""
+    assert defaults(play, "yum_repository", "2.16.19") == {
+        "metadata_expire": "0",
+        "metadata_expire_filter": "never",
+    }
+    assert defaults(play, "yum_repository", "2.21.5") == {"metadata_expire": "0"}
+
+
+def commands():
+    """Yield (file, words) of each task of the roles that calls the command yum."""
+    for path in sorted(PROJECT.glob("roles/*/tasks/*.yml")):
+        for task in tasks_of(yaml.safe_load(path.read_text())):
+            given = task.get("ansible.builtin.command", task.get("ansible.builtin.shell", {}))
+            words = re.findall(r"[^\s'\"\[\],]+", str(given))
+            if "yum" in words:
+                yield path.name, words
+
+
+def test_roles_only_ask_the_command_yum_and_wait_ten_minutes_for_its_lock():
+    """`yum install a b` of yum 3 succeeds without b if no repository has b; the module fails."""
+    found = list(commands())
+    assert [name for name, _ in found] == [
+        "updates.yml",
+        "packages.yml",
+        "hold.yml",
+        "packages.yml",
+    ]
+    changing = {"install", "update", "upgrade", "downgrade", "remove", "erase"}
+    for name, words in found:
+        assert words[words.index("yum") - 2 : words.index("yum")] == ["timeout", "600"], name
+        assert not changing & set(words), name
+        assert not {"-q", "check-update"} <= set(words), "yum 3 would name no package"
