@@ -126,13 +126,18 @@ def inventory(user, host, port):
     return {"all": {"children": {name: {"hosts": hosts} for name, hosts in groups.items()}}}
 
 
+def state(folder):
+    """Return the folder of the controller's state. Its name marks the host key in known_hosts."""
+    return folder / folder.name
+
+
 def variables(user, folder, own):
     """Return the content of group_vars/all.yml. Args: `own` variables of the administrator."""
     return dict(
         {
             "ansible_user": user,
             "ansible_become": user != "root",
-            "mxcluster_state_dir": str(folder / "state"),
+            "mxcluster_state_dir": str(state(folder)),
             "train_job_runs_dir": str(folder / "runs"),
         },
         **own,
@@ -218,7 +223,7 @@ def evidence(log):
 def has_gpus(folder):
     """Return True if the record of the node, which provision.yml writes, has GPUs."""
     try:
-        record = json.loads((folder / "state" / "nodes" / (NODE + ".json")).read_text())
+        record = json.loads((state(folder) / "nodes" / (NODE + ".json")).read_text())
     except (OSError, ValueError):
         return False
     return bool(record.get("gpus"))
