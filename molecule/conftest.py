@@ -34,11 +34,15 @@ INVENTORIES = (
     "--inventory",
     str(INVENTORY),
 )
+# The inventory of a machine that is no container (tools/acceptance.py).
+OF_A_MACHINE = os.environ.get("MXCLUSTER_EL7_INVENTORY")
+if OF_A_MACHINE:
+    INVENTORIES = ("--inventory", OF_A_MACHINE)
 
 # A real CentOS 7 lacks the stand-in's server and hardware, which those tests manipulate.
 collect_ignore = (
     ["el7/test_driver.py", "el7/test_el7.py", "el7/test_habits.py"]
-    if os.environ.get("MXCLUSTER_EL7_IMAGE")
+    if OF_A_MACHINE or os.environ.get("MXCLUSTER_EL7_IMAGE")
     else []
 )
 
@@ -91,10 +95,17 @@ class Cluster:
         self.variables = listed["_meta"]["hostvars"]
         self.names = sorted(self.variables)
         self.project, self.scenario, self.shared = PROJECT, SCENARIO, SHARED
+        self.inventories = INVENTORIES
         self.runs, self.state, self.network = SHARED / "runs", SHARED / NAME, NAME
 
     def node(self, name):
-        """Return the node through docker, which works regardless of its sshd and firewall."""
+        """Return the node through docker, which works regardless of its sshd and firewall.
+
+        A node that is no container is reached as Ansible reaches it.
+        """
+        if OF_A_MACHINE:
+            where = {"ansible_inventory": OF_A_MACHINE, "force_ansible": True}
+            return testinfra.get_host("ansible://" + name, **where)
         return testinfra.get_host("docker://" + self.container(name))
 
     @staticmethod
@@ -267,7 +278,7 @@ def cluster():
 def pytest_runtest_makereport(item, call):
     """Add the state of the machine, journals and logs to the report of a failed test."""
     report = (yield).get_result()
-    if report.failed:
+    if report.failed and not OF_A_MACHINE:
         mine = output_of(
             *"docker ps --all --format {{.Names}} --filter".split(), "name=^%s-" % NAME
         )

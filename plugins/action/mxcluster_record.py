@@ -6,17 +6,14 @@ runs. In check mode the plugin writes nothing.
 """
 
 import os
-import platform
 import sys
 from typing import Mapping, Sequence
 
 import yaml
-from ansible import __version__ as CORE
 from ansible import context
 from ansible.utils.display import Display
 
-from mxcluster import __version__
-from mxcluster.ansible import arguments, command_words, controller_task
+from mxcluster.ansible import arguments, command_words, controller_software, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.ansible.edge import TaskResult
 from mxcluster.errors import MxclusterError, of_system
@@ -24,7 +21,7 @@ from mxcluster.job import what_ran
 from mxcluster.job.plan import packed
 from mxcluster.model.answers import Looked
 from mxcluster.model.record import Record, field
-from mxcluster.model.run_record import Controller, RunRecord, now
+from mxcluster.model.run_record import RunRecord, now
 from mxcluster.model.shapes import Wrong
 from mxcluster.model.sweep import Knobs
 
@@ -98,13 +95,7 @@ def _write(given: Arguments) -> None:
         job=plan.job,
         command=command_words.shown(sys.argv, context.CLIARGS.get("args") or ()),
         inventory=given.inventory,
-        controller=Controller(
-            mxcluster=__version__,
-            package=next((look.package or "" for look in known.looks.values()), ""),
-            clone=what_ran.clone(PROJECT),
-            ansible_core=CORE,
-            python=platform.python_version(),
-        ),
+        controller=controller_software.look(PROJECT, known.looks),
         nodes=what_ran.nodes(plan, looked(given.looks), given.records_dir),
         code=what_ran.code(plan.options, given.script),
         given=knobs,

@@ -1,7 +1,8 @@
 """Judge a cluster on the controller with `mxcluster.cluster.verify`.
 
 The plugin compares the check results of the nodes with each other and with the plan, and writes one
-verdict as JSON, in check mode too. The task succeeds if a check failed.
+verdict as JSON, in check mode too. With `report` it also writes a report without names, addresses
+and secrets of the site. The task succeeds if a check failed.
 """
 
 import json
@@ -10,10 +11,10 @@ import tarfile
 import time
 from typing import List, Union
 
-from mxcluster.ansible import arguments, controller_task
+from mxcluster.ansible import arguments, controller_software, controller_task
 from mxcluster.ansible.controller_task import ControllerTask
 from mxcluster.cluster import verify
-from mxcluster.cluster.verify import speeds
+from mxcluster.cluster.verify import acceptance, speeds
 from mxcluster.errors import DAMAGED
 from mxcluster.file_io import read_intact, replace
 from mxcluster.job import lost_nodes
@@ -24,6 +25,7 @@ from mxcluster.model.cluster_verdict import ClusterVerdict, Line
 from mxcluster.model.record import Record, field, record
 from mxcluster.model.status import Status
 
+PROJECT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
 MOST = 16 << 20  # maximum number of bytes that `report` reads of a rendezvous result
 
 
@@ -43,7 +45,9 @@ class Arguments(Record, strict=True):
     speeds_path: str = field(arguments.path)
     """The file for the measured speeds."""
     runs_dir: str = field(arguments.path)
-    """The folder of the runs, whose verdicts name lost nodes."""
+    """The folder of the runs, whose verdicts name lost nodes, and of the report."""
+    report: bool = field(arguments.flag, default=False)
+    """True if a report for other people is written, too."""
 
 
 class Result(controller_task.Result):
@@ -85,7 +89,8 @@ def carry_out(given: Arguments, check: bool) -> Result:
 
     Args: `given` the arguments of the task; `check` has no effect.
     """
-    nodes = packed.unpack(given.packed_plan).plan.nodes
+    known = packed.unpack(given.packed_plan)
+    nodes = known.plan.nodes
     answers = {
         host: read_intact(os.path.join(given.answers_dir, host + ".json"), Checked.decode)
         for host in nodes
@@ -101,6 +106,10 @@ def carry_out(given: Arguments, check: bool) -> Result:
         more = [*speeds.lines(found, answers, reports), lost_nodes.line(given.runs_dir, nodes)]
     verdict = verify.judge(nodes, answers, reports, given.wanted, more)
     replace(os.path.abspath(given.path), json.dumps(verdict.encode(), indent=1))
+    if given.report:
+        software = controller_software.look(PROJECT, known.looks)
+        made = acceptance.of(verdict, nodes, answers, software, time.time())
+        kept.append("report    %s" % acceptance.write(given.runs_dir, made))
     return Result(
         changed=True,
         verdict=verdict,

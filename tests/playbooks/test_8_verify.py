@@ -5,6 +5,7 @@ import os
 
 import yaml
 
+from mxcluster.model.acceptance import Report
 from tests.playbooks.conftest import NET
 
 # A stand-in for a node with a slow CPU, disk and link: each product of matrices is ten products.
@@ -79,14 +80,15 @@ def test_broken_and_slow(project, tmp_path):
         stream.write("train_job_runs_dir: %s\n" % (tmp_path / "runs"))
     for job, host in (("lost-1", "node2"), ("lost-2", "node2"), ("lost-3", "node4")):
         lose(tmp_path / "runs", job, host)
-    refused = project.run("verify.yml", "-i", folder, "-e", "speed=maybe")
-    assert refused.code == 2 and "speed=maybe is refused: it must be true" in refused.output
+    refused = project.run("verify.yml", "-i", folder, "-e", "speed=maybe", "-e", "report=x")
+    for knob in ("speed=maybe", "report=x"):
+        assert refused.code == 2 and knob + " is refused: it must be true" in refused.output
 
     groups = project.path / ".state" / "local" / "etc" / "groups"
     good = groups.read_text()
     groups.write_text(good.replace(NET + ".12", NET + ".99"))
     try:
-        result = project.run("verify.yml", "-i", folder, "-e", "speed=true")
+        result = project.run("verify.yml", "-i", folder, "-e", "speed=true", "-e", "report=true")
     finally:
         groups.write_text(good)
     assert result.code == 1, result.output
@@ -110,6 +112,20 @@ def test_broken_and_slow(project, tmp_path):
     lost = why["nodes of the last 20 jobs"]
     assert "node2: 2 of the last jobs have lost this node (lost-1 and lost-2)" in lost, lost
     assert "node4" not in lost and not project.folders("verify-*"), lost
+
+    (path,) = (tmp_path / "runs").glob("acceptance-*.json")
+    assert "report    %s" % path in last, last
+    for word in (NET, str(project.path), str(project.home), os.uname().nodename):
+        assert word not in path.read_text(), path.read_text()
+    report = Report.decode(json.loads(path.read_text()))
+    assert report.status == 1 and report.controller.ansible_core and len(report.checks) == 16
+    assert [node.name for node in report.nodes] == ["node1", "node2", "node3", "node4"]
+    for node in report.nodes:
+        assert node.mxnet == "1.9.1" and node.system.versions["glibc"] and node.seconds["mxnet"]
+    told = {line.check: line.why for line in report.checks}
+    assert "node3: groups line 1: '[hidden]' is not a worker. The workers are [hidden]" in " ".join(
+        told["hosts, groups and data_sharding as planned"]
+    ), told
 
 
 def test_silent(project):

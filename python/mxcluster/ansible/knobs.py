@@ -45,7 +45,7 @@ SHORT: Dict[str, Tuple[str, ...]] = {
         "older_than",
     ),
     "reset": ("also",),
-    "verify": ("speed",),
+    "verify": ("speed", "report"),
     "sweep": tuple(name for section in sweep_knobs.SECTIONS for name in section.FIELDS),
 }
 _CLASSES = sweep_knobs.SECTIONS + job_knobs.SECTIONS + (PlaybookKnobs,)

@@ -4,12 +4,15 @@ from typing import Mapping, Optional, Sequence, Type, TypeVar, Union
 
 from mxcluster.model import names
 from mxcluster.model.record import Record, field, record
+from mxcluster.model.run_record import Hardware
 from mxcluster.model.shapes import (
     Shape,
     each,
     flag,
     matching,
+    one_of,
     optional,
+    or_empty,
     real,
     table,
     whole,
@@ -169,6 +172,17 @@ class NodeSpeed(Record):
     disk: Union[CheckError, DiskSpeed] = field(_or(CheckError, record(DiskSpeed)))
 
 
+class SystemFacts(Hardware):
+    """The hardware of a node, and the versions of the programs of its system."""
+
+    distribution: str = field(or_empty(matching(r"[a-z][a-z0-9._-]{0,30}", "an ID of os-release")))
+    release: str = field(or_empty(names.version))
+    """The version of the distribution, such as 7.9.2009."""
+    selinux: str = field(one_of("enforcing", "permissive", "off"))
+    versions: Mapping[str, str] = field(table(names.library, or_empty(names.version)))
+    """{program: its version, "" for a missing program}."""
+
+
 class Checked(Record, nulls=True):
     """All facts of a node for verify.yml."""
 
@@ -182,6 +196,10 @@ class Checked(Record, nulls=True):
     """The reason why other hosts reach the ports of jobs. Root gives it."""
     speed: Optional[NodeSpeed] = field(optional(record(NodeSpeed)), default=None)
     """None if verify.yml does not ask for it."""
+    system: Optional[SystemFacts] = field(optional(record(SystemFacts)), default=None)
+    """None if verify.yml does not ask for it."""
+    seconds: Mapping[str, float] = field(table(names.library, real(0, 1e9)), default={})
+    """{check: its duration in seconds}."""
 
 
 _seconds = real(-1e11, 1e11)

@@ -140,6 +140,8 @@ class CheckRequest(Arguments):
     cuda: Optional[Cuda] = field(cuda_or_none, default=None)
     """The installed CUDA, None for a node that trains on the CPU."""
     speed: SpeedRequest = field(record(SpeedRequest), default=SpeedRequest())
+    system: bool = field(flag, default=False)
+    """True if the answer has the hardware and the versions of the system's programs."""
 
 
 class CollectRequest(Arguments):

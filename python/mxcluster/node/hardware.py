@@ -23,7 +23,7 @@ def look() -> Hardware:
         gpus=gpu_names(),
         driver=driver.loaded_version() or "",
         kernel=platform.release(),
-        system=_found(r'^PRETTY_NAME="?([^"\n]*)', _text(SYSTEM)),
+        system=found(r'^PRETTY_NAME="?([^"\n]*)', text(SYSTEM)),
     )
 
 
@@ -32,28 +32,33 @@ def cpu(path: str = CPUINFO) -> Tuple[str, int]:
 
     Returns ("", 0) if the file cannot be read.
     """
-    lines = [line.partition(":") for line in _text(path).splitlines()]
+    lines = [line.partition(":") for line in text(path).splitlines()]
     names = [value.strip() for key, _, value in lines if key.strip() == "model name"]
     return (names[0] if names else ""), sum(key.strip() == "processor" for key, _, value in lines)
 
 
 def memory_mb(path: str = MEMINFO) -> int:
     """Return the size of the memory in MB from the file `path`, 0 if the file cannot be read."""
-    return int(_found(r"^MemTotal:\s+(\d+) kB", _text(path)) or 0) >> 10
+    return int(found(r"^MemTotal:\s+(\d+) kB", text(path)) or 0) >> 10
 
 
 def gpu_names(folder: str = gpus.PROC) -> List[str]:
     """Return the names of the GPUs in the driver's `folder`, in the order of the bus."""
     paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*", "information")))
-    return [_found(r"^Model:\s*(.*)$", _text(path)).strip() or "unknown GPU" for path in paths]
+    return [found(r"^Model:\s*(.*)$", text(path)).strip() or "unknown GPU" for path in paths]
 
 
-def _found(pattern: str, text: str) -> str:
-    found = re.search(pattern, text, re.MULTILINE)
-    return found.group(1) if found else ""
+def found(pattern: str, content: str) -> str:
+    """Return the first group of the first match of `pattern` in `content`, "" without a match.
+
+    ^ and $ match at each line.
+    """
+    match = re.search(pattern, content, re.MULTILINE)
+    return match.group(1) if match else ""
 
 
-def _text(path: str) -> str:
+def text(path: str) -> str:
+    """Return the content of the file `path`, "" if the file cannot be read."""
     try:
         with open(path, encoding="utf-8", errors="replace") as stream:
             return stream.read()

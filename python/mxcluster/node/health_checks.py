@@ -8,6 +8,7 @@ import hashlib
 import os
 import shutil
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Dict, List, Optional, Sequence, TypeVar, Union
 
@@ -26,7 +27,7 @@ from mxcluster.model.check_answer import (
     Peers,
 )
 from mxcluster.model.node_requests import CheckRequest, SpeedRequest
-from mxcluster.node import gpu_check, node_speed
+from mxcluster.node import gpu_check, node_speed, system_facts
 from mxcluster.node.software import library_of_mxnet
 
 T = TypeVar("T")
@@ -61,14 +62,23 @@ NOBODY = {
 
 def check(request: CheckRequest) -> Checked:
     """Run all checks, and return their facts, or the error of a failed check."""
-    cuda = request.cuda
+    cuda, seconds = request.cuda, {}
+
+    def timed(name: str, function: Callable[[], T]) -> T:
+        began = time.monotonic()
+        result = function()
+        seconds[name] = round(time.monotonic() - began, 3)
+        return result
+
     return Checked(
-        mxnet=mxnet(),
-        files=_tried(lambda: files(request.etc_dir)),
-        room=_tried(lambda: room(request.folders)),
-        ssh=_tried(lambda: ssh(request.peers)),
-        gpus=_tried(lambda: gpu_check.check(cuda.folder)) if cuda else None,
-        speed=speed(request.speed) if request.speed.folder else None,
+        mxnet=timed("mxnet", mxnet),
+        files=timed("files", lambda: _tried(lambda: files(request.etc_dir))),
+        room=timed("room", lambda: _tried(lambda: room(request.folders))),
+        ssh=timed("ssh", lambda: _tried(lambda: ssh(request.peers))),
+        gpus=timed("gpus", lambda: _tried(lambda: gpu_check.check(cuda.folder))) if cuda else None,
+        speed=timed("speed", lambda: speed(request.speed)) if request.speed.folder else None,
+        system=timed("system", system_facts.look) if request.system else None,
+        seconds=seconds,
     )
 
 

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-SCRIPTS = sorted((pathlib.Path(__file__).parents[3] / "tools").glob("*.sh"))
+PROJECT = pathlib.Path(__file__).parents[3]
+SCRIPTS = sorted([*(PROJECT / "tools").glob("*.sh"), *(PROJECT / "molecule").rglob("*.sh")])
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
