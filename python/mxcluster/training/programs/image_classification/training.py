@@ -116,7 +116,8 @@ class Training:
             self.steps_in_all = args.warm_up + args.measured
             self.epochs = args.model_load_epoch + -(-self.steps_in_all // self.share.batches)
         self._bind(symbol, contexts)
-        self.pace = pace.Pace(self.module, args.slowdown, args.step_ms / 1000 / args.batch_size)
+        slowdown = pace.slowdown_of(args, self.shards.index)
+        self.pace = pace.Pace(self.module, slowdown, args.step_ms / 1000 / args.batch_size)
         self.balance: Optional[balance.Balance] = None
         if sizes:
             parameters = len(self.module._param_names)

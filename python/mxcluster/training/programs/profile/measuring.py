@@ -67,6 +67,7 @@ class Measuring:
         self.shape = (shape[0], side, side)
         self.contexts = training.contexts_of(args.gpus)
         training.set_seed(args.seed)
+        self.index = int(os.environ.get("MXCLUSTER_INDEX", 0))
         self.module, self.pace = self._bound(self.contexts, args.batch_size, args.work_load)
         self.batch = self._batch(args.batch_size)
         weights = self.module.get_params()[0]
@@ -74,7 +75,6 @@ class Measuring:
         bound = int(os.environ.get(BOUND, 1000 * 1000))
         os.environ[BOUND] = str(2**31 - 1)  # ps-lite must not cut an array over all servers
         self.kv = mx.kvstore.create(args.kv)
-        self.index = int(os.environ.get("MXCLUSTER_INDEX", self.kv.rank))
         self.workers, self.servers = self.kv.num_workers, int(os.environ["DMLC_NUM_SERVER"])
         self.layout = key_layout.Layout(1, self.servers, list(range(self.servers)))
         # The keys of a parameter's copy on each server come first. The parts of a parameter that a
@@ -138,7 +138,7 @@ class Measuring:
         module.bind([("data", data)], [("softmax_label", data[:1])])
         module.init_params(mx.init.Xavier())
         sample_seconds = self.args.step_ms / 1000 / self.args.batch_size
-        return module, pace.Pace(module, self.args.slowdown, sample_seconds)
+        return module, pace.Pace(module, pace.slowdown_of(self.args, self.index), sample_seconds)
 
     def _batch(self, samples: int) -> DataBatch:
         data = (samples,) + self.shape
