@@ -200,6 +200,29 @@ class Waits(Event, kind="waits"):
     waited_s: float = field(_figure)
 
 
+class StepTimes(Event, kind="step_times"):
+    """The seconds that a worker has spent on its steps so far, by the parts of a step.
+
+    A worker writes this event with measure_waits=true. The sum of the parts is the time of all
+    steps. No part is in another one.
+    """
+
+    steps: int = field(whole())
+    samples: int = field(whole())
+    data: float = field(_figure)
+    """The wait for samples, and the report of the step before."""
+    compute: float = field(_figure)
+    """The forward and backward pass, with the sleep of an emulated slow machine."""
+    remainder: float = field(_figure, default=0.0)
+    """The wait for the end of the time of a step, after the last small batch."""
+    exchange: float = field(_figure, default=0.0)
+    """The exchange of counts and speeds among workers."""
+    push_pull: float = field(_figure)
+    """Pushes and pulls, with the wait for servers and for other workers."""
+    quota: float = field(_figure, default=0.0)
+    """The wait for CPU time under the quota of a control group, during the other parts."""
+
+
 def _name(value: object) -> Optional[str]:
     """Return the name of a metric, at most 100 characters."""
     return None if value is None else words(value)[:100]

@@ -15,6 +15,7 @@ from mxcluster.errors import BadInput
 from mxcluster.model.checkpoint import CheckpointManifest
 from mxcluster.model.events import Balance, Batch, End, Epoch, Start
 from mxcluster.model.program_arguments import ProgramArguments
+from mxcluster.node import quota
 from mxcluster.node.mxnet_types import Context, Parameters, Symbol
 from mxcluster.training import pulse_file
 from mxcluster.training.programs.image_classification import (
@@ -122,7 +123,11 @@ class Training:
         if sizes:
             parameters = len(self.module._param_names)
             self.balance = balance.Balance(self.kv, parameters, self.shards, sizes)
-        self.meter = meter.Meter(self.module, args.warm_up, args.measured, args.measure_waits)
+        limit = quota.tightest()
+        self.use = quota.Steps(limit if sizes else None)
+        self.meter = meter.Meter(
+            self.module, args.warm_up, args.measured, args.measure_waits, limit=limit
+        )
         self.saver = self._saver()
 
     def _bind(self, symbol: Symbol, contexts: List[Context]) -> None:
@@ -177,8 +182,8 @@ class Training:
         """Train all epochs, save checkpoints, and report the final accuracy in events and log.
 
         With `measured`, the method trains only the warm-up and the measured batches, without
-        validation and checkpoints. The field `seconds` of the event `end` is the wall time,
-        validation included.
+        validation and checkpoints. Batch sizes still change between two epochs. The field `seconds`
+        of the event `end` is the wall time, validation included.
         """
         args = self.args
         self._report_start()
@@ -187,9 +192,11 @@ class Training:
             seconds = self._train(epoch)
             if not args.measured:
                 self._end_epoch(epoch, seconds)
+            elif epoch + 1 < self.epochs:
+                self._adapt(epoch + 1)
         seconds = time.monotonic() - began
         self._pull_final()
-        for event in self.meter.reports(self.batch_size):
+        for event in self.meter.reports():
             self.log.write(event)
         if self.pace.late > 0.01 * self.steps:
             events.note(
@@ -310,6 +317,7 @@ class Training:
         began = reported = time.monotonic()
         reported_samples, reported_wait = self.samples, self.meter.data_waited
         self.meter.begin()
+        self.use.ended()  # A validation is no step.
         for number, (images, labels) in enumerate(
             self.meter.timed(batches.ahead(read, range(share.batches), READERS))
         ):
@@ -329,7 +337,9 @@ class Training:
             self.samples += len(labels)
             # Without this wait Python would queue batches faster than MXNet trains them.
             self.module.get_outputs()[0].wait_to_read()
-            self.meter.end_of_batch()
+            self.meter.end_of_batch(len(labels))
+            if sizes:
+                sizes.speed.add_quota(self.use.ended())
             pulse_file.beat()
             now = time.monotonic()
             is_last = number + 1 == share.batches or self.meter.is_complete
@@ -380,6 +390,8 @@ class Training:
                 data_wait=round(data_wait, 4),
             )
         )
+        if self.args.measure_waits:
+            self.log.write(self.meter.step_times(self.samples))
         say(
             "epoch %d batch %d of %d: loss %.4f, train accuracy %.4f, %.1f samples/s"
             % (epoch, number, self.share.batches, loss, accuracy, speed)
