@@ -29,6 +29,7 @@ from mxcluster.model.events import Profile
 from mxcluster.model.profile import ServerTimes, Speed
 from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.model.server_messages import MeasureRequest
+from mxcluster.node import quota
 from mxcluster.node.mxnet_types import Context, DataBatch, Method, Module, NDArray
 from mxcluster.training import pulse_file, timing
 from mxcluster.training.kvstore import key_layout, server_messages
@@ -194,11 +195,15 @@ class Measuring:
         pulse_file.beat()
 
     def _steps(self, whole: bool = False) -> Speed:
-        """Return the median speed of this worker. For `whole` see `timing.repeat`."""
+        """Return the median speed of this worker. For `whole` see `timing.repeat`.
+
+        Under a quota of CPU time, a step counts with at least the time that the quota needs for it.
+        The median alone hides the steps in which the quota stops the worker.
+        """
+        use = quota.Steps(quota.tightest())
         times = timing.repeat(self._step, SECONDS, whole)
-        return Speed(
-            samples_per_s=self.args.batch_size / timing.median(times), spread=timing.spread(times)
-        )
+        seconds = max(timing.median(times), use.ended() / len(times))
+        return Speed(samples_per_s=self.args.batch_size / seconds, spread=timing.spread(times))
 
     def _server(self, rank: int) -> ServerTimes:
         """Return the median seconds of a push and of a pull of the whole model.
