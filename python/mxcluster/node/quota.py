@@ -9,6 +9,7 @@ Under cgroup v1 the kernel counts the CPU time of a group in another hierarchy t
 
 import contextlib
 import os
+import time
 from typing import Dict, List, NamedTuple, Optional
 
 from mxcluster.node import processes
@@ -53,6 +54,21 @@ def tightest() -> Optional[Quota]:
             folder = os.path.dirname(folder)
     limits = [one for one in found if one.cpus < len(os.sched_getaffinity(0))]
     return min(limits, default=None)
+
+
+def least_pause(spent: float, part: float, limit: Optional[Quota]) -> float:
+    """Return the seconds between two works so that they take at most `part` of the quota.
+
+    Returns 0 if the quota is at least one CPU, or without a quota: such a node has CPU time enough.
+
+    Args: `spent` the CPU seconds of one work; `part` of the CPU time under the quota, 0 to 1.
+    """
+    return spent / (part * limit.cpus) if limit and limit.cpus < 1 else 0.0
+
+
+def own_cpu() -> float:
+    """Return the CPU seconds of this process so far, with its start and imports."""
+    return time.process_time()
 
 
 def _quotas(folder: str, is_new: bool) -> List[float]:

@@ -72,3 +72,12 @@ def test_a_step_lasts_as_long_as_its_cpu_time_under_the_quota(groups):
     assert steps.ended() == pytest.approx(0.1)
     (new / "cpu.stat").unlink()
     assert steps.ended() == 0 and quota.Steps(None).ended() == 0
+
+
+def test_a_work_under_a_small_quota_comes_rarely():
+    """A tenth of a second of CPU time every 13 s is 5 % of 0.15 CPUs."""
+    assert quota.least_pause(0.1, 0.05, quota.Quota(0.15, "", True)) == pytest.approx(
+        13.3, rel=0.01
+    )
+    assert quota.least_pause(0.1, 0.05, None) == 0
+    assert quota.least_pause(0.1, 0.05, quota.Quota(1.0, "", True)) == 0
