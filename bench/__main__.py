@@ -22,6 +22,14 @@ parser.add_argument(
     "--tracker", help="for start: the folder that holds dmlc_tracker (dmlc-core's folder tracker)"
 )
 parser.add_argument("--task", help="for compare: the only task to run, digits or warped")
+of_grounds = "for changing, quota and unequal: "
+parser.add_argument("--turns", type=int, default=5, help=of_grounds + "the turns, 5 by default")
+parser.add_argument(
+    "--seconds", type=int, default=40, help=of_grounds + "the seconds of a measurement, 40"
+)
+parser.add_argument(
+    "--start", type=int, help=of_grounds + "the seconds from the start of a job to its first step"
+)
 options = parser.parse_args()
 for name in options.names:
     if name not in NAMES:

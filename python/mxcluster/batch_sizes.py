@@ -238,12 +238,16 @@ def measured_steps(batches: int) -> List[int]:
 class Speed:
     """The speed of one worker: its batch size divided by its average seconds for a batch.
 
-    The average is a moving average with the weight SMOOTHING.
+    The average is a moving average with the weight SMOOTHING. Under a quota of CPU time a worker
+    computes a batch in a burst at full speed, if it has waited for other workers before. In the
+    long run a batch then takes as long as the quota needs for the CPU time of a whole step. So the
+    longer of both times counts.
     """
 
     def __init__(self, size: int) -> None:
         self._size = size
         self._seconds: Optional[float] = None
+        self._of_quota, self._steps = 0.0, 0
         self._last = math.nan
 
     def resize(self, size: int) -> None:
@@ -251,6 +255,7 @@ class Speed:
         if size != self._size:
             self._last = self.value()
             self._size, self._seconds = size, None
+            self._of_quota, self._steps = 0.0, 0
 
     def add(self, seconds: float) -> None:
         """Add the `seconds` of one batch to the moving average."""
@@ -258,12 +263,22 @@ class Speed:
         before = seconds if self._seconds is None else self._seconds
         self._seconds = SMOOTHING * seconds + (1 - SMOOTHING) * before
 
+    def add_quota(self, seconds: float) -> None:
+        """Add the `seconds` that the quota needs for the CPU time of one step, 0 without a quota.
+
+        The average of all steps counts, because other programs under the quota run now and then.
+        """
+        self._of_quota += seconds
+        self._steps += 1
+
     def value(self) -> float:
         """Return the speed in samples per second, or NaN before the first measurement.
 
         Between `resize` and the next `add`, the method returns the speed with the previous size.
         """
-        return self._last if self._seconds is None else self._size / self._seconds
+        if self._seconds is None:
+            return self._last
+        return self._size / max(self._seconds, self._of_quota / max(1, self._steps))
 
 
 def _check_speeds(speeds: Dict[int, float]) -> None:

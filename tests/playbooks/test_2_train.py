@@ -108,9 +108,9 @@ def test_steps_end_at_a_deadline_and_a_resumed_job_goes_on_with_it(pair):
     assert re.search(r"  T [0-9.e-]+ s  ", result.output), result.output
     assert "Parts of a step" in (run / "report.html").read_text()
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
-    parts = [event for event in events if event["event"] == "breakdown"]
-    assert sorted(event["index"] for event in parts) == [0, 1]
-    assert all(event["compute_s"] > 0 and event["steps"] > 2 for event in parts), parts
+    parts = {event["index"]: event for event in events if event["event"] == "step_times"}
+    assert sorted(parts) == [0, 1]
+    assert all(event["compute"] > 0 and event["steps"] > 2 for event in parts.values()), parts
     manifest = json.loads((run / "checkpoints" / "mlp-0002.json").read_text())
     assert manifest["progress"]["seconds"] > 0 and min(manifest["progress"]["speeds"]) > 0
     result, again = pair.train(resume=run.name, num_epochs=3)

@@ -201,6 +201,20 @@ def test_a_speed_is_the_size_by_the_average_of_the_seconds():
     assert speed.value() == pytest.approx(128)
 
 
+def test_under_a_quota_the_cpu_time_of_a_whole_step_counts():
+    """The bursts of a worker that waits for others look four times as fast as it is."""
+    speed = batch_sizes.Speed(32)
+    for seconds in (0.5, 0.3):
+        speed.add(0.1)
+        speed.add_quota(seconds)
+    assert speed.value() == pytest.approx(32 / 0.4)
+    speed.add(2.0)
+    assert speed.value() == pytest.approx(32 / (0.2 * 2.0 + 0.8 * 0.1)), "the longer one counts"
+    speed.resize(64)
+    speed.add(0.1)
+    assert speed.value() == pytest.approx(640), "the steps of another size do not count"
+
+
 def test_sizes_as_text():
     assert batch_sizes.shown([48, 16]) == "48/16"
     assert batch_sizes.shown([4] * 8 + [48]) == "4-48"

@@ -25,11 +25,13 @@ from mxcluster.model import answers, failures, protocol
 from mxcluster.model.engine import ProgramEnd
 from mxcluster.model.events import Latest
 from mxcluster.model.status import LatestPulse, Status
-from mxcluster.node import processes
+from mxcluster.node import processes, quota
 from mxcluster.training import pulse_file
 
 POLL = 0.2  # seconds between two reads of the status
 GLANCE = 0.02  # seconds between two looks for a change of the status
+WAITS = 0.03  # the part of a quota below one CPU that waits for a job take
+MOST_WAIT = 15.0  # seconds to which such a quota lengthens a wait
 PAUSE = 0.05  # seconds between two looks at an ending agent
 STOP_TIMEOUT = 10.0  # seconds until a stop kills the agent
 
@@ -92,12 +94,19 @@ def wait(
     The function renews the lease during the whole wait. The lease then has to last only from one
     wait to the next. If the controller dies, the current wait still renews the lease. Hence a wait
     takes at most half of the lease.
+
+    On a node with a quota below one CPU, a process for each wait would take much of the quota from
+    the training. There a wait takes longer than `request.seconds`, but at most MOST_WAIT and a
+    quarter of the lease, since the next wait of other nodes begins after it.
     """
     folder, seconds = JobFolder(request.job_dir), request.seconds
     look(folder)
     if request.took:
         checkpoint_transfer.take(folder, request.took)
     lease = folder.plan().lease  # a detached job has no lease
+    if seconds > 0 and pause is None:
+        longer = quota.least_pause(quota.own_cpu(), WAITS, quota.tightest())
+        seconds = max(seconds, min(longer, MOST_WAIT, lease / 4 if lease else MOST_WAIT))
     if lease:
         seconds = min(seconds, lease / 2)
     deadline = time.monotonic() + seconds

@@ -21,7 +21,8 @@ from mxcluster.errors import MxclusterError
 from mxcluster.model.events import NodeUsage, Usage
 from mxcluster.model.status import RUNNING, Part, Status
 from mxcluster.model.usage_request import UsageRequest
-from mxcluster.node import nvml, processes, usage
+from mxcluster.node import nvml, processes, quota, usage
+from mxcluster.node.quota import Quota
 from mxcluster.node.usage import Used
 
 PERIOD = 1.0  # least seconds between two looks
@@ -33,12 +34,14 @@ SHARE = 0.004  # most of a core that the looks take, as a mean
 FAMILIES = 10  # looks between two searches for the children of the processes
 
 
-def pause(elapsed: float, spent: float) -> float:
+def pause(elapsed: float, spent: float, limit: Optional[Quota] = None) -> float:
     """Return the seconds until the next look.
 
-    Args: `elapsed` seconds since the first look; `spent` CPU seconds of the last look.
+    Args: `elapsed` seconds since the first look; `spent` CPU seconds of the last look; `limit` the
+    quota of this process, of which the looks take at most SHARE, too.
     """
-    return max(PERIOD, min(LONGEST, elapsed / LOOKS), spent / SHARE)
+    least = quota.least_pause(spent, SHARE, limit)
+    return max(PERIOD, min(LONGEST, elapsed / LOOKS), spent / SHARE, least)
 
 
 class Reading(NamedTuple):
@@ -193,6 +196,7 @@ def _of_gpus(uses: Dict[int, nvml.GpuUse], pids: List[int]) -> Optional[int]:
 def follow(request: UsageRequest) -> None:
     """Write events until stdin ends."""
     meter, began = Meter(request, JobFolder(os.getcwd())), time.monotonic()
+    limit = quota.tightest()
     while True:
         before = time.process_time()
         try:
@@ -200,7 +204,7 @@ def follow(request: UsageRequest) -> None:
         except OSError as error:  # a full disk may have space again
             sys.stderr.write("mxcluster: the meter: %s\n" % error)
         spent = time.process_time() - before
-        wait = pause(time.monotonic() - began, spent)
+        wait = pause(time.monotonic() - began, spent, limit)
         if select.select([sys.stdin], [], [], wait)[0]:
             return
 

@@ -22,7 +22,7 @@ from mxcluster.model.events import Note
 from mxcluster.model.plan import NodePlan
 from mxcluster.model.plan import Process as PlannedProcess
 from mxcluster.model.status import ENDED, RUNNING, Part, Status
-from mxcluster.node import firewall, processes
+from mxcluster.node import firewall, processes, quota
 
 STOPS = {
     signal.SIGTERM: exit_codes.SHUTDOWN,
@@ -33,6 +33,7 @@ STOPS = {
 }  # type: Dict[int, str]  # signal: reason of the stop
 SIGNALS = {signal.SIGCHLD, signal.SIGHUP} | set(STOPS)
 PERIOD = 0.5  # seconds between checks of the lease; an ended process wakes the loop at once
+MOST_PERIOD = 2.0  # the same on a node with a small quota of CPU time
 LOOK = 1.0  # seconds between checks of the processes
 GRACE = 2.0  # seconds from SIGTERM to SIGKILL
 ENGINE_ENDS = 2.0  # timeout for the exit code of the engine's program, in seconds
@@ -191,7 +192,7 @@ class Supervisor:
         During the wait the method restores files, records ended processes and faults, and writes
         the status.
         """
-        stopped = None
+        stopped, period = None, period_of(quota.tightest())
         while True:
             self.restore()
             if stopped != exit_codes.SHUTDOWN:
@@ -211,7 +212,7 @@ class Supervisor:
                 self.status = self.status.replaced(lease=lease)
                 return reason
             self.save()
-            got = signal.sigtimedwait(SIGNALS, PERIOD)
+            got = signal.sigtimedwait(SIGNALS, period)
             stopped = STOPS.get(got.si_signo) if got else None
 
     def restore(self) -> None:
@@ -469,6 +470,11 @@ def rendezvous_process(host: str) -> PlannedProcess:
         command=[sys.executable, "-u", "-m", "mxcluster.node.rendezvous"],
         env={"MXCLUSTER_JOB_DIR": os.getcwd()},
     )
+
+
+def period_of(limit: Optional[quota.Quota]) -> float:
+    """Return the seconds between two checks: PERIOD, and longer under a quota below one CPU."""
+    return min(MOST_PERIOD, PERIOD / min(1.0, limit.cpus)) if limit else PERIOD
 
 
 def why_end(status: Status, stopped: Optional[str], expired: bool) -> Optional[str]:

@@ -215,23 +215,27 @@ class Waits(Event, kind="waits"):
     waited_s: float = field(_figure)
 
 
-class Breakdown(PlannedEvent, kind="breakdown"):
-    """The parts of a worker's steps with balance=deadline: means in seconds a step."""
+class StepTimes(Event, kind="step_times"):
+    """The seconds that a worker has spent on its steps so far, by the parts of a step.
 
-    steps: int = field(whole(1))
-    """The number of steps after the warm-up."""
-    seconds: float = field(_figure)
-    """The duration of a step. The parts leave out what Python does between them."""
-    data_s: float = field(_figure)
-    """The wait for samples."""
-    compute_s: float = field(_figure)
-    """The forward and backward passes of the small batches."""
-    exchange_s: float = field(_figure)
-    """The wait for the counts of all workers, after the last pass."""
-    remainder_s: float = field(_figure)
-    """The wait for workers whose last small batch ends later."""
-    push_pull_s: float = field(_figure)
-    """The push of the gradients, their sum on the servers, and the pull of the weights."""
+    A worker writes this event with measure_waits=true. The sum of the parts is the time of all
+    steps. No part is in another one.
+    """
+
+    steps: int = field(whole())
+    samples: int = field(whole())
+    data: float = field(_figure)
+    """The wait for samples, and the report of the step before."""
+    compute: float = field(_figure)
+    """The forward and backward pass, with the sleep of an emulated slow machine."""
+    remainder: float = field(_figure, default=0.0)
+    """The wait for the end of the time of a step, after the last small batch."""
+    exchange: float = field(_figure, default=0.0)
+    """The exchange of counts and speeds among workers."""
+    push_pull: float = field(_figure)
+    """Pushes and pulls, with the wait for servers and for other workers."""
+    quota: float = field(_figure, default=0.0)
+    """The wait for CPU time under the quota of a control group, during the other parts."""
 
 
 def _name(value: object) -> Optional[str]:

@@ -18,6 +18,7 @@ from mxcluster.model.written import (
     converted,
     cpus,
     real_number,
+    seconds,
     to_gpus,
     to_numbers,
     to_text,
@@ -54,6 +55,11 @@ _label = Written(
     "a label of one line, at most 100 characters (put words such as yes and no in quotes)",
 )
 _weight = real_number(LEAST, MOST, "a weight from %.6f to %d, such as 1 or 2.5" % (LEAST, MOST))
+_changes = Written(
+    to_numbers,
+    lambda numbers: len(numbers) <= 100 and all(1 <= one <= MOST_SLOWDOWN for one in numbers),
+    "'' (no changes) or a list of at most 100 factors from 1 to %d such as [1, 2]" % MOST_SLOWDOWN,
+)
 _batch_max = whole_number(
     0,
     MOST,
@@ -126,6 +132,11 @@ class HostVariables(Record, strict=True):
     `balance=deadline`"""
     slowdown: float = _variable(slowdown_factor, 1.0, "1")
     """[emulates](balance.md#slowed-workers) a machine that is slower by this factor"""
+    slowdown_changes: Sequence[float] = _variable(_changes, [], "none")
+    """factors such as `[1, 2]` that also slow it, one after the other
+    ([changing speeds](balance.md#changing-speeds))"""
+    slowdown_every: float = _variable(seconds(0.1, 86400), 10.0, "10")
+    """the seconds of each of the `slowdown_changes`"""
     workers_per_host: int = _variable(_per_host("workers"), 1, "1")
     """how many workers it runs, at most 256"""
     servers_per_host: int = _variable(_per_host("servers"), 1, "1")

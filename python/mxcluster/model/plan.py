@@ -236,6 +236,15 @@ class MpiProgram(Record, nulls=True):
     """The nodes in the order of the ranks."""
 
 
+class Changes(Record):
+    """The changes of the emulated speed of a worker."""
+
+    factors: Sequence[float] = field(each(number, MOST), default=[])
+    """The factors for the time of a step, one after the other. [] for a constant speed."""
+    every: float = field(number, default=10.0)
+    """The seconds of each factor."""
+
+
 class EarlierPlan(Record):
     """The plan of an earlier job, of which only the knobs count."""
 
@@ -275,6 +284,8 @@ class Plan(Record, nulls=True):
     balance: Optional[Balance] = field(optional(record(Balance)), default=None)
     slowdowns: List[float] = field(each(number, MOST), default=[])
     """The factor by which each worker emulates slowness."""
+    changes: List[Changes] = field(each(record(Changes), MOST), default=[])
+    """The changes of the emulated speed of each worker, [] if no speed changes."""
     files: Dict[str, str] = field(table(_file_name, text), default={})
     """{file name: text} of the cluster files hosts, groups and data_sharding."""
     options: Options = field(of_plan)

@@ -44,6 +44,9 @@ class ProgramArguments(Scheme, Training, Measurements, strict=True):
     """The state of balance=deadline in the checkpoint from which the job resumes."""
     slowdown: float = field(real(1, MOST_SLOWDOWN), default=1.0)
     """The factor for the time of each step, to emulate a slower node."""
+    slowdown_changes: Sequence[float] = field(each(real(1, MOST_SLOWDOWN), 100), default=[])
+    """Factors that also count, in turn, each for slowdown_every seconds. [] for no changes."""
+    slowdown_every: float = field(real(0.1, 86400), default=10.0)
 
     def command_line(self) -> List[str]:
         """Return the arguments for `of_command_line`, without values that are the default.

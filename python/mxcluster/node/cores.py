@@ -14,7 +14,6 @@ from typing import Iterable, List, Mapping, Optional, Tuple
 from mxcluster.environment import CPUS
 from mxcluster.lists import grouped, spans
 from mxcluster.model.node_record import Core
-from mxcluster.node import processes
 from mxcluster.numbers import to_span
 
 SYSTEM = "/sys/devices/system/cpu"
@@ -30,26 +29,14 @@ def usable(folder: str = SYSTEM) -> List[Core]:
     return [Core(cpus=cpus, memory=memory) for (memory, _), cpus in sorted(places.items())]
 
 
-def quota() -> Optional[float]:
-    """Return the CPUs that a quota of a control group gives to this process, None without one.
-
-    A quota of at least as many CPUs as this process may use is no limit.
-    """
-    found = []
-    for folder, is_new in processes.control_groups(os.getpid(), "cpu"):
-        while len(folder) >= len(processes.CGROUPS):
-            found += _quotas(folder, is_new)
-            folder = os.path.dirname(folder)
-    return _limit(found)
-
-
 def granted(environment: Mapping[str, str]) -> Optional[float]:
     """Return the CPUs that Slurm gives to the job on this node without binding it, else None.
 
     With ConstrainCores of task/cgroup, Slurm binds the job. Then the affinity has these CPUs.
     """
     text = environment.get("SLURM_CPUS_ON_NODE", "")
-    return _limit([float(text)] if re.fullmatch("[0-9]{1,5}", text) else [])
+    number = float(text) if re.fullmatch("[0-9]{1,5}", text) else None
+    return number if number is not None and number < len(os.sched_getaffinity(0)) else None
 
 
 def problems(planned: Iterable[int]) -> List[str]:
@@ -88,22 +75,3 @@ def _place(cpu: int, folder: str) -> Tuple[int, int]:
         with open(os.path.join(own, "topology", "thread_siblings_list"), encoding="ascii") as file:
             first = min(number for part in file.read().split(",") for number in to_span(part))
     return int(memory[0]) if memory else 0, first
-
-
-def _quotas(folder: str, is_new: bool) -> List[float]:
-    """Return [number of CPUs] of the quota of the control group `folder`, [] without one."""
-    with contextlib.suppress(OSError, ValueError, IndexError, ZeroDivisionError):
-        texts = []  # type: List[str]
-        for name in ("cpu.max",) if is_new else ("cpu.cfs_quota_us", "cpu.cfs_period_us"):
-            with open(os.path.join(folder, name), encoding="ascii") as stream:
-                texts += stream.read().split()
-        number = int(texts[0]) / int(texts[1])  # "max" or -1 without a quota
-        return [number] if number > 0 else []
-    return []
-
-
-def _limit(numbers: List[float]) -> Optional[float]:
-    """Return the least of the `numbers` of CPUs that is below the CPUs of this process."""
-    return min(
-        (number for number in numbers if number < len(os.sched_getaffinity(0))), default=None
-    )

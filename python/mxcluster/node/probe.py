@@ -32,6 +32,7 @@ from mxcluster.node import (
     hardware,
     mpi_installation,
     mxnet_compat,
+    quota,
     software,
 )
 from mxcluster.node.mpi_installation import EngineLook
@@ -250,6 +251,7 @@ def room_problems(free: Mapping[str, int], open_files: int) -> List[str]:
 
 def machine() -> MachineFacts:
     """Return the part of the node record that needs neither MXNet nor numpy."""
+    limit = quota.tightest()
     return MachineFacts(
         address_of_default_route=addresses.default_route_address(),
         interfaces=addresses.interfaces(),
@@ -258,7 +260,7 @@ def machine() -> MachineFacts:
         gpus=gpus.count(),
         driver=driver.state(),
         cores=cores.usable(),
-        cpu_limit=cores.quota(),
+        cpu_limit=limit.cpus if limit else None,
     )
 
 

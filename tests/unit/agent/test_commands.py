@@ -14,9 +14,10 @@ import pytest
 from mxcluster.agent import collecting, commands
 from mxcluster.agent.kept_files import mark
 from mxcluster.errors import MxclusterError
-from mxcluster.model import failures
+from mxcluster.model import failures, protocol
 from mxcluster.model.status import Part, Process, Status
 from mxcluster.node import processes
+from mxcluster.node.quota import Quota
 from tests.machine import Stopwatch
 from tests.unit.agent.jobs import FAILS_LATER, STUBBORN, in_a_process
 
@@ -46,6 +47,22 @@ def test_wait_returns_after_its_seconds(job):
     with Stopwatch() as watch:
         assert job.ask("wait", seconds=0.5)["status"]["state"] == "running"
     assert 0.5 <= watch.seconds and watch.within(1.5)
+
+
+def test_a_wait_takes_little_of_a_small_quota(job, monkeypatch):
+    """A process for each wait of 2 s took a third of a quota of 0.15 CPUs from the training."""
+    job.start("sleep 300")
+    folder = job.folder.path
+    monkeypatch.setattr(commands.quota, "tightest", lambda: Quota(0.15, "", True))
+    monkeypatch.setattr(commands.quota, "own_cpu", lambda: 0.0045)  # 1 s of the quota
+    begin = time.monotonic()
+    commands.wait(protocol.Wait(job_dir=folder, seconds=0.1))
+    assert time.monotonic() - begin >= 1.0
+    monkeypatch.setattr(commands.quota, "own_cpu", lambda: 1e9)
+    monkeypatch.setattr(commands, "MOST_WAIT", 0.2)
+    with Stopwatch() as watch:
+        commands.wait(protocol.Wait(job_dir=folder, seconds=0.1))
+    assert watch.within(2.0)
 
 
 def test_wait_and_status_return_the_progress(job):

@@ -17,6 +17,7 @@ from mxcluster.model.events import NodeUsage, Usage
 from mxcluster.model.status import Part, Status
 from mxcluster.model.usage_request import UsageRequest
 from mxcluster.node import processes
+from mxcluster.node.quota import Quota
 from mxcluster.node.usage import Used
 from tests import waiting
 from tests.unit.agent.jobs import PACKAGE
@@ -181,3 +182,5 @@ def test_the_meter_waits_longer_in_long_jobs_and_after_expensive_looks():
     assert pause(2000.0, 0.0) == 20.0 and pause(1e6, 0.0) == meter.LONGEST
     for spent in (0.01, 0.5, 10.0):
         assert spent / pause(0.0, spent) <= meter.SHARE
+        quarter = Quota(0.25, "", True)
+        assert spent / pause(0.0, spent, quarter) <= meter.SHARE * 0.25, "of the quota"

@@ -16,6 +16,7 @@ from mxcluster.agent.stuck_processes import Sight
 from mxcluster.model import failures
 from mxcluster.model.status import Pulse
 from mxcluster.node import processes
+from mxcluster.node.quota import Quota
 from tests import machine
 from tests.machine import Stopwatch
 from tests.plans import part_of
@@ -450,3 +451,8 @@ def test_the_lease_counts_from_the_last_poll_when_the_controller_is_gone(job):
     status = job.end()
     assert status["reason"] == "lease" and status["lease"]["limit"] == 0.6, status
     assert status["lease"]["age"] > 1.5, status
+
+
+def test_the_agent_checks_rarely_under_a_small_quota():
+    cpus = [supervisor.period_of(limit and Quota(limit, "", True)) for limit in (None, 4, 0.5, 0.1)]
+    assert cpus == [0.5, 0.5, 1.0, 2.0]

@@ -328,6 +328,7 @@ PLAN = {
     "group_labels": NO_LIST + [[1]],
     "together": NO_LIST + [[[1]], [[]]],
     "slowdowns": NO_LIST + [[float("nan")], ["1"]],
+    "changes": NO_LIST + [[1], [{"factors": ["1"]}], [{"every": float("inf")}]],
     "balance": [[48], {"sizes": [0]}, {"sizes": [1, 1]}],
     "heartbeat": ["1", {"timeout": float("inf")}],
     "timeouts": [{"stall": True}],

@@ -44,6 +44,8 @@ def test_values_of_the_inventory_get_their_types():
         ("worker_group", [True, "a\nb", "x" * 101, ["a"]], "put words such as yes and no in"),
         ("worker_batch_max", [-1, "all"], "samples from 0 to 1000000"),
         ("slowdown", [0.5, 1001, "slow", float("nan")], "a factor from 1 .* to 1000"),
+        ("slowdown_changes", ["0.5", [1, 1001], "slow", [1] * 101], "at most 100 factors from 1"),
+        ("slowdown_every", [0, -1, "x", 86401], "a number of seconds from 0.1 to 86400"),
         ("gpus", ["x", [0, 0], [-1], 1024, True], r"a list of GPU numbers from 0 to 1023"),
         ("gpu_speeds", ["3,1,0,1", "3,-1", "fast", [1, True], [float("nan")], 1e300], "from 0.0"),
         ("node_address", [True, ["10.0.0.5"], "a\0b", "x" * 40000], "a text or a number"),

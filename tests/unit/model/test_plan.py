@@ -11,10 +11,10 @@ from mxcluster.model.shapes import Wrong
 SAMPLES = pathlib.Path(__file__).parent / "samples" / "plans"
 # The fields that the last version did not write into each kind of plan.
 ADDED = {
-    "training": {"batch", "layers", "mpi"},
-    "node": {"batch", "controller", "layers", "mpi", "whole"},
-    "mpi": {"batch", "launcher", "layers", "subnet"},
-    "submission": {"heartbeat", "layers", "mpi", "placement", "staleness", "timeouts"},
+    "training": {"batch", "changes", "layers", "mpi"},
+    "node": {"batch", "changes", "controller", "layers", "mpi", "whole"},
+    "mpi": {"batch", "changes", "launcher", "layers", "subnet"},
+    "submission": {"changes", "heartbeat", "layers", "mpi", "placement", "staleness", "timeouts"},
 }
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 from mxcluster.model.node_record import Core
-from mxcluster.node import cores, processes
+from mxcluster.node import cores
 
 BIND = "import os; from mxcluster.node import cores; cores.bind(os.environ); print(%s)"
 OWN = "sorted(os.sched_getaffinity(0))"
@@ -63,27 +63,8 @@ def test_siblings_and_numa_nodes_come_from_the_kernel(tmp_path, monkeypatch):
     ]
 
 
-def test_a_quota_and_slurm_limit_the_cpus(tmp_path, monkeypatch):
+def test_slurm_limits_the_cpus(monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
-    monkeypatch.setattr(processes, "CGROUPS", str(tmp_path))
-    lines = b"7:cpu,cpuacct:/old\n0::/a/b\n"
-    monkeypatch.setattr(processes, "read", lambda pid, name: lines)
-    new, old = tmp_path / "a" / "b", tmp_path / "cpu" / "old"
-    for folder in (new, old):
-        folder.mkdir(parents=True)
-    assert cores.quota() is None
-    (new / "cpu.max").write_text("max 100000\n")
-    (new.parent / "cpu.max").write_text("250000 100000\n")
-    assert cores.quota() == 2.5, "the quota of the folder above"
-    (old / "cpu.cfs_quota_us").write_text("-1\n")
-    (old / "cpu.cfs_period_us").write_text("100000\n")
-    assert cores.quota() == 2.5
-    (old / "cpu.cfs_quota_us").write_text("150000\n")
-    assert cores.quota() == 1.5
-    for text in ("900000 100000", "x y", "1 0", ""):
-        (new.parent / "cpu.max").write_text(text)
-        (old / "cpu.cfs_quota_us").write_text("-1\n")
-        assert cores.quota() is None, text
     assert cores.granted({"SLURM_CPUS_ON_NODE": "4"}) == 4.0
     assert cores.granted({"SLURM_CPUS_ON_NODE": "8"}) is None, "Slurm has bound the job"
     assert cores.granted({"SLURM_CPUS_ON_NODE": "many"}) is cores.granted({}) is None

@@ -14,7 +14,7 @@ from mxcluster.model.engine import MpiEngine
 from mxcluster.model.node_record import MachineFacts, NodeFacts
 from mxcluster.model.node_requests import LookRequest
 from mxcluster.model.protocol import COMMANDS
-from mxcluster.node import addresses, cores, driver, gpus, probe, software
+from mxcluster.node import addresses, cores, driver, gpus, probe, quota, software
 from mxcluster.node.mpi_installation import EngineLook
 from tests.networks import own_network
 
@@ -110,14 +110,14 @@ def test_the_record_of_a_node(tmp_path):
         "                     % (name, '\\n\\t'.join(['resnet18_v1', 'alexnet'])))\n"
     )
     code, answer = call("record", PYTHONPATH=str(tmp_path))
-    record = answer["record"]
+    record, limit = answer["record"], quota.tightest()
     assert code == 0 and NodeFacts.decode(record) == NodeFacts(
         address_of_default_route=addresses.default_route_address(),
         interfaces=addresses.interfaces(),
         driver=driver.state(),
         gpus=gpus.count(),
         cores=cores.usable(),
-        cpu_limit=cores.quota(),
+        cpu_limit=limit.cpus if limit else None,
         python_version=".".join(map(str, sys.version_info[:3])),
         mxnet="1.9.1",
         numpy="1.23.5",

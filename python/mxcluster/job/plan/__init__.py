@@ -98,6 +98,7 @@ def make_plan(inputs: Inputs) -> Plan:
             staleness=options.staleness,
             balance=work.balance,
             slowdowns=paces.slowdowns(options, chosen.workers, site.variables),
+            changes=paces.changes(chosen.workers, site.variables),
             options=options,
             container=containers.of(options, options.image),
             nodes=nodes,
@@ -183,11 +184,8 @@ def _equipped(plan: Plan, inputs: Inputs, work: Work) -> List[Process]:
                 options,
                 inputs.records[process.host].data_dir,
                 model if inputs.model_file else None,
-            ).replaced(
-                slowdown=plan.slowdowns[process.index or 0],
-                progress=plan.balance.progress if plan.balance else None,
-                **sizes,
-            )
+            ).replaced(progress=plan.balance.progress if plan.balance else None, **sizes)
+            arguments = paces.slowed(arguments, plan, process.index or 0)
         command = processes.command(process, plan, arguments)
         cpus, variables = own.get(process.name, cores.ALL)
         env = processes.environment(process, plan, dict(common, **variables))

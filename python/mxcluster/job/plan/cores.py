@@ -1,6 +1,7 @@
-"""Give the servers and workers of a host CPUs of their own."""
+"""Give the servers and workers of a host CPUs of their own, or threads that fit a quota."""
 
-from typing import Dict, List, Mapping, NamedTuple, Sequence, Tuple, Union
+import math
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 from mxcluster import batch_systems
 from mxcluster.environment import CPUS, THREADS, WAITING
@@ -32,8 +33,9 @@ def of_processes(
 ) -> Dict[str, Own]:
     """Return {process: its CPUs} of the servers and workers on the hosts that share CPUs out.
 
-    The scheduler runs on all CPUs, because it only passes addresses and heartbeats on. Raises
-    BadInput with the faults of all hosts.
+    On another host with a quota, a process gets the threads that fit the quota. The scheduler runs
+    on all CPUs, because it only passes addresses and heartbeats on. Raises BadInput with the faults
+    of all hosts.
 
     Args: `records` {host: node record}; `wanted` {host: value of `cpus`}, where [] shares no CPUs.
     """
@@ -52,9 +54,24 @@ def of_processes(
         return _divided(host, on_host[host], cores, wanted[host])
 
     found: Dict[str, Own] = {}
+    for host, own in on_host.items():
+        found.update(_within_quota(own, records[host].cpu_limit))
     for of_one in for_each(of_host, hosts):
         found.update(of_one)
     return found
+
+
+def _within_quota(own: Sequence[Process], limit: Optional[float]) -> Dict[str, Own]:
+    """Return {process: its threads} under a quota of `limit` CPUs, {} without a quota.
+
+    With a thread for each CPU of the machine, a process uses up the quota of a period at once, and
+    then all its threads stop until the next period. The workers of a host share the quota.
+    """
+    if limit is None:
+        return {}
+    workers = max(1, sum(one.role == WORKER for one in own))
+    threads = {WORKER: max(1, math.ceil(limit / workers))}
+    return {one.name: Own([], {THREADS: str(threads.get(one.role, 1)), **WAITING}) for one in own}
 
 
 def _chosen(host: str, wanted: Wanted, record: NodeRecord) -> List[Core]:

@@ -8,7 +8,8 @@ from mxcluster.lists import unique
 from mxcluster.model.checkpoint import CheckpointManifest, Progress
 from mxcluster.model.host_variables import HostVariables
 from mxcluster.model.job_knobs import DEADLINE, Options
-from mxcluster.model.plan import Balance, Plan
+from mxcluster.model.plan import Balance, Changes, Plan
+from mxcluster.model.program_arguments import ProgramArguments
 
 Variables = Mapping[str, HostVariables]
 
@@ -118,20 +119,49 @@ def earlier_sizes(manifest: Optional[CheckpointManifest], workers: int) -> Optio
 def slowdowns(options: Options, lines: Sequence[str], variables: Variables) -> List[float]:
     """Return a list with the host variable slowdown, a factor of at least 1, of each worker.
 
-    Raises BadInput if a job with a script has a slowdown above 1, because scripts run at full
-    speed.
+    Raises BadInput if a host with a script is slowed down, because scripts run at full speed.
 
     Args: `lines` the host of each worker.
     """
-    found = [variables[host].slowdown for host in lines]
-    if options.script and max(found) > 1:
-        index = found.index(max(found))
-        raise BadInput(
-            "%s: slowdown=%g has no effect on a script, because only mxcluster's program applies "
-            "slowdowns: remove slowdown from the inventory, or leave the script out"
-            % (lines[index], found[index])
+    if options.script:
+        refuse(
+            "%s: %s has no effect on a script, because only mxcluster's program applies "
+            "slowdowns: remove %s from the inventory, or leave the script out"
+            % (host, value, value.split("=")[0])
+            for host in unique(lines)
+            for value in _slowing(variables[host])
         )
-    return found
+    return [variables[host].slowdown for host in lines]
+
+
+def _slowing(variables: HostVariables) -> List[str]:
+    """Return the host variables that slow a worker down, such as "slowdown=2"."""
+    changes = variables.slowdown_changes
+    return (["slowdown=%g" % variables.slowdown] if variables.slowdown > 1 else []) + (
+        ["slowdown_changes=%s" % ",".join("%g" % one for one in changes)] if changes else []
+    )
+
+
+def changes(lines: Sequence[str], variables: Variables) -> List[Changes]:
+    """Return the changes of the emulated speed of each worker, [] if no speed changes.
+
+    Args: `lines` the host of each worker.
+    """
+    found = [
+        Changes(factors=own.slowdown_changes, every=own.slowdown_every)
+        for own in (variables[host] for host in lines)
+    ]
+    return found if any(one.factors for one in found) else []
+
+
+def slowed(arguments: ProgramArguments, plan: Plan, worker: int) -> ProgramArguments:
+    """Return the arguments of the program of a worker with its emulated slowness."""
+    own = _changes_of(plan, worker)
+    return arguments.replaced(
+        slowdown=plan.slowdowns[worker],
+        slowdown_changes=own.factors,
+        slowdown_every=own.every,
+    )
 
 
 def unusual_sizes(plan: Plan) -> Dict[str, List[int]]:
@@ -156,13 +186,22 @@ def unusual_sizes(plan: Plan) -> Dict[str, List[int]]:
     }
 
 
+def _changes_of(plan: Plan, worker: int) -> Changes:
+    return dict(enumerate(plan.changes)).get(worker, Changes())
+
+
+def _slowed(plan: Plan, worker: int) -> str:
+    """Return the words about the slowness of a worker, "" for a worker with its own speed."""
+    factor, own = plan.slowdowns[worker], _changes_of(plan, worker)
+    if own.factors:
+        factors = " and ".join("%g" % (factor * one) for one in own.factors)
+        return "worker %d by the factors %s in turn, each for %g s" % (worker, factors, own.every)
+    return "worker %d by the factor %g" % (worker, factor) if factor != 1 else ""
+
+
 def emulated(plan: Plan) -> str:
     """Return a line about the emulated slowness of a job, or "" without emulation."""
-    slow = [
-        "worker %d by the factor %g" % (index, factor)
-        for index, factor in enumerate(plan.slowdowns)
-        if factor != 1
-    ]
+    slow = list(filter(None, (_slowed(plan, worker) for worker in range(len(plan.slowdowns)))))
     least = plan.options.step_ms or 0
     parts = []
     if slow:

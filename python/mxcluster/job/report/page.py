@@ -25,7 +25,7 @@ from mxcluster.job.report.figures import Figures
 from mxcluster.job.report.series import Histogram, Run, group_label, several_groups
 from mxcluster.job.verdict_text import clock, figure, hints, printable, sentence
 from mxcluster.lists import several, spans
-from mxcluster.model.events import Breakdown, Note
+from mxcluster.model.events import Note, StepTimes
 from mxcluster.model.job_knobs import DEADLINE, MpiOptions, Options
 from mxcluster.model.plan import WORKER, Plan, Process
 from mxcluster.model.run_record import RunRecord
@@ -69,7 +69,7 @@ class SizesRow(NamedTuple):
 
 
 class StepRow(NamedTuple):
-    """The parts of a worker's steps with balance=deadline, in milliseconds a step."""
+    """The parts of a worker's steps, in milliseconds a step."""
 
     process: str
     steps: str
@@ -79,6 +79,7 @@ class StepRow(NamedTuple):
     exchange: str
     remainder: str
     push_pull: str
+    quota: str
 
 
 class Frame(NamedTuple):
@@ -335,19 +336,18 @@ def _listed(numbers: Sequence[float]) -> str:
 
 
 def steps_table(data: Run) -> List[StepRow]:
-    """Return the rows of the table of steps, [] for a job without balance=deadline."""
+    """Return the rows of the table of steps, [] for a job that did not measure them."""
 
-    def row(index: int, found: Breakdown) -> StepRow:
-        parts = [found.seconds, found.compute_s, found.data_s, found.exchange_s]
-        parts += [found.remainder_s, found.push_pull_s]
-        return StepRow(
-            "worker %d" % index, str(found.steps), *("%.3g" % (1000 * part) for part in parts)
-        )
+    def row(index: int, found: StepTimes) -> StepRow:
+        parts = [found.compute, found.data, found.exchange, found.remainder, found.push_pull]
+        parts.append(found.quota)
+        means = ("%.3g" % (1000 * part / found.steps) for part in [sum(parts), *parts])
+        return StepRow("worker %d" % index, str(found.steps), *means)
 
     return [
-        row(index, worker.breakdown)
+        row(index, worker.step_times)
         for index, worker in sorted(data.workers.items())
-        if worker.breakdown
+        if worker.step_times and worker.step_times.steps
     ]
 
 

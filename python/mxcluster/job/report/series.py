@@ -24,7 +24,6 @@ from mxcluster.model.events import (
     MOST_METRICS,
     Balance,
     Batch,
-    Breakdown,
     End,
     Epoch,
     Evaluation,
@@ -34,6 +33,7 @@ from mxcluster.model.events import (
     Note,
     Pushes,
     Start,
+    StepTimes,
     StoreWaits,
     Updates,
     Usage,
@@ -100,7 +100,7 @@ class Worker:
         self.readings: Dict[str, List[Reading]] = collections.defaultdict(list)
         self._place: Dict[str, float] = {}  # {axis: the last known number}
         self.start, self.end, self.waits = Start(), End(), StoreWaits()
-        self.breakdown: Optional[Breakdown] = None
+        self.step_times: Optional[StepTimes] = None
 
     def add(self, event: Event, begin: float) -> None:
         """Take over the figures of `event`. The job's first event has the time `begin`."""
@@ -110,8 +110,8 @@ class Worker:
             self.end = event
         elif isinstance(event, StoreWaits):
             self.waits = event
-        elif isinstance(event, Breakdown):
-            self.breakdown = event
+        elif isinstance(event, StepTimes):
+            self.step_times = event
         self._move(event)
         seconds = event.time - begin
         if isinstance(event, Metric) and event.name and event.value is not None:

@@ -129,3 +129,24 @@ def test_a_job_of_slurm_takes_the_cpus_of_its_job_and_grid_engine_is_refused():
         submission.complete(*given, ["n1"], {"n1": unbound})
     with pytest.raises(BadInput, match="cpus=auto is refused with launcher=sge, because Grid"):
         submitted(num_nodes=1, cpus="auto", launcher="sge", parallel_environment="mpi")
+
+
+@pytest.mark.parametrize(
+    "limit, workers, threads", [(None, 1, None), (0.6, 1, "1"), (2.5, 1, "3"), (3, 2, "2")]
+)
+def test_a_quota_limits_the_threads_of_each_process(limit, workers, threads):
+    """With a thread for each CPU, a process would stop for most of each period of the quota."""
+    plan = planned(CORES, servers=1, workers=workers, wanted="", cpu_limit=limit)
+    for one in plan.of_role("worker"):
+        assert one.env.get("OMP_NUM_THREADS") == threads and one.cpus == []
+    (server,) = [one for one in plan.of_role("server") if one.host == "node1"]
+    assert server.env.get("OMP_NUM_THREADS") == (threads and "1")
+    assert server.env.get("OMP_WAIT_POLICY") == (threads and "PASSIVE")
+    assert "OMP_NUM_THREADS" not in plan.of_role("scheduler")[0].env
+
+
+def test_the_user_decides_about_threads_under_a_quota():
+    case = {"env_worker": {"OMP_NUM_THREADS": "7"}, "kv": "dist_sync"}
+    host = {"node1": {"cpu_limit": 0.6}}
+    plan = plan_of(changed(LOCAL, {"records": host, "options": case}))
+    assert plan.of_role("worker")[0].env["OMP_NUM_THREADS"] == "7"

@@ -229,3 +229,21 @@ def test_a_slow_host_slows_its_workers_down():
 def test_a_slow_host_refuses_a_script():
     with pytest.raises(BadInput, match="node2: slowdown=3 has no effect on a script, because"):
         plan({"node2": {"slowdown": 3}}, script="/mine/train.py")
+    with pytest.raises(BadInput, match="node2: slowdown_changes=1,2 has no effect on a script"):
+        plan({"node2": {"slowdown_changes": [1, 2]}}, script="/mine/train.py")
+
+
+def test_the_emulated_speed_of_a_host_may_change():
+    hosts = {
+        "node1": {"slowdown_changes": "1,2"},
+        "node3": {"slowdown": 2, "slowdown_changes": [2, 1], "slowdown_every": 5},
+    }
+    made = plan(hosts, step_ms="200")
+    assert argument(made, "worker-2", "slowdown_changes") == [2.0, 1.0]
+    assert argument(made, "worker-2", "slowdown_every") == 5.0
+    assert argument(made, "worker-1", "slowdown_changes") is None
+    assert (
+        "the program slows down worker 0 by the factors 1 and 2 in turn, each for 10 s, worker 2 "
+        "by the factors 4 and 2 in turn, each for 5 s and 32 samples take" in table(made)
+    )
+    assert plan().changes == [], "a plan without changes stays small"

@@ -22,13 +22,13 @@ from mxcluster.model.answers import Lost, NodeResult
 from mxcluster.model.events import (
     Balance,
     Batch,
-    Breakdown,
     End,
     Epoch,
     Event,
     NodeUsage,
     Note,
     Start,
+    StepTimes,
     Updates,
     Usage,
 )
@@ -420,16 +420,14 @@ def test_a_job_with_a_deadline_shows_small_batches_and_the_parts_of_a_step():
         small=[4, 2, 1, 1],
         deadline_s=0.16,
     )
-    parts = Breakdown(
-        **dict(role="worker", index=2, steps=40, seconds=0.18, data_s=0.001, compute_s=0.16),
-        exchange_s=0.0,
-        remainder_s=0.005,
-        push_pull_s=0.0125,
+    parts = StepTimes(
+        **dict(role="worker", index=2, steps=40, samples=640, data=0.04, compute=6.4),
+        **dict(exchange=0.0, remainder=0.2, push_pull=0.5, quota=0.02),
     )
     found = page_of(plan, [sizes, parts])
     assert "start 40, 24, 32, 32 3, 2, 2, 2" in found
     assert " 2 64, 32, 16, 16 4, 2, 1, 1 0.16 400, 200, 100, 100" in found
-    assert "Parts of a step" in found and "worker 2 40 180 160 1 0 5 12.5" in found
+    assert "Parts of a step" in found and "worker 2 40 179 160 1 0 5 12.5 0.5" in found
     assert "Parts of a step" not in page_of(plan, [sizes])
 
 

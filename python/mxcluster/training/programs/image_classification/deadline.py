@@ -11,7 +11,6 @@ import numpy as np
 from mxcluster import deadline
 from mxcluster.events import EventLog, note
 from mxcluster.model.checkpoint import Progress
-from mxcluster.model.events import Breakdown
 from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.node.mxnet_types import KVStore, Module
 from mxcluster.training.kvstore.assigned_key import AssignedKey
@@ -39,17 +38,6 @@ class Worker(NamedTuple):
     resize: Callable[[int], None]  # binds the Module to small batches of another size
 
 
-class Seconds(NamedTuple):
-    """The seconds of a step, and of its parts (see `Breakdown`)."""
-
-    step: float = 0.0
-    data: float = 0.0
-    compute: float = 0.0
-    exchange: float = 0.0
-    remainder: float = 0.0
-    push_pull: float = 0.0
-
-
 class Deadline(object):
     """The steps of this worker. All workers of the job must make a Deadline.
 
@@ -61,7 +49,6 @@ class Deadline(object):
 
     def __init__(self, worker: Worker, members: Members, args: ProgramArguments) -> None:
         self._worker, self._members, self._seed = worker, members, args.seed
-        self._skipped = args.warm_up if args.measured else 0
         speed = members.state.speeds[members.place]
         self._cost = deadline.Cost(1 / speed if speed else 0.0)
         # A resumed job knows its speeds, so its small batches fit already.
@@ -71,7 +58,6 @@ class Deadline(object):
         self._gradients = Gradients(worker.module)
         self._steps, self._warned = 0, False
         self._warn()
-        self._sums = Seconds()  # of all steps after the warm-up
 
     @property
     def seconds(self) -> Optional[float]:
@@ -130,22 +116,6 @@ class Deadline(object):
                 % (size, deadline.FEW)
             )
 
-    def breakdown(self) -> Optional[Breakdown]:
-        """Return the mean seconds of the parts of a step, None before the first measured step."""
-        steps = self._steps - self._skipped
-        if steps < 1:
-            return None
-        means = Seconds(*(round(total / steps, 6) for total in self._sums))
-        return Breakdown(
-            steps=steps,
-            seconds=means.step,
-            data_s=means.data,
-            compute_s=means.compute,
-            exchange_s=means.exchange,
-            remainder_s=means.remainder,
-            push_pull_s=means.push_pull,
-        )
-
     def _reader(self, share: Work) -> Reader:
         """Return the small batches of this worker from its present place in its shard on."""
         members, shards = self._members, self._worker.shards
@@ -167,8 +137,9 @@ class Deadline(object):
         """
         worker, members, now = self._worker, self._members, self._worker.pace.now
         began, read_before = now(), worker.meter.data_waited
-        samples, computed, chances, labels = self._compute(reader, began)
+        samples, chances, labels = self._compute(reader, began)
         worker.meter.wait_for_gradients()
+        worker.meter.move("compute", "data", worker.meter.data_waited - read_before)
         ended = now()
         told = self._key.pull()
         exchanged = now()
@@ -182,33 +153,34 @@ class Deadline(object):
         worker.meter.updated()
         pulled = now()
         members.heard(counts, per_sample)
-        if self._steps >= self._skipped:
-            waited, slowest = pulled - ended, deadline.remainder(counts, per_sample, members.place)
-            remainder = min(waited, slowest)
-            exchange = max(0.0, exchanged - ended - remainder)
-            parts = Seconds(
-                step=pulled - began,
-                data=worker.meter.data_waited - read_before,
-                compute=computed,
-                exchange=exchange,
-                remainder=remainder,
-                push_pull=waited - remainder - exchange,
-            )
-            self._sums = Seconds(*map(sum, zip(self._sums, parts)))
+        self._divide(
+            ended, exchanged, pulled, deadline.remainder(counts, per_sample, members.place)
+        )
         return samples, np.concatenate(chances), np.concatenate(labels), sum(counts)
+
+    def _divide(self, ended: float, exchanged: float, pulled: float, remainder: float) -> None:
+        """Divide the wait after the last pass of a step into its parts.
+
+        Args: `ended` the time of the end of the last pass; `exchanged` that of the arrival of all
+        counts; `pulled` that of the weights; `remainder` the seconds until the last worker's end.
+        """
+        remainder = min(pulled - ended, remainder)
+        exchange = exchanged - ended - remainder
+        self._worker.meter.move("push_pull", "remainder", remainder)
+        self._worker.meter.move("push_pull", "exchange", exchange)
 
     def _compute(
         self, reader: Reader, began: float
-    ) -> Tuple[int, float, List[np.ndarray], List[np.ndarray]]:
+    ) -> Tuple[int, List[np.ndarray], List[np.ndarray]]:
         """Train small batches until the deadline, and tell the members their number.
 
         The worker tells it before its last small batch. If its small batches have become slower, it
         may find no time for another one, and tells the number afterwards.
 
-        Returns the samples, the seconds of their passes, the chances and the labels.
+        Returns the samples, the chances of the classes and the labels.
         """
         worker, size = self._worker, self._members.own_small
-        done, told, computed = 0, False, 0.0
+        done, told = 0, False
         chances: List[np.ndarray] = []
         labels: List[np.ndarray] = []
         while not told and self._goes_on(done, worker.pace.now() - began):
@@ -218,7 +190,7 @@ class Deadline(object):
                 told = True
             images, of_images = next(reader)
             batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(of_images)])
-            computed += worker.pace.run(batch, size)
+            worker.pace.run(batch, size)
             self._gradients.add_up()
             chances.append(worker.module.get_outputs()[0].asnumpy())
             labels.append(of_images)
@@ -226,7 +198,7 @@ class Deadline(object):
             done += 1
         if not told:
             self._key.push(done * size, self._cost.take())
-        return done * size, computed, chances, labels
+        return done * size, chances, labels
 
     def _goes_on(self, done: int, elapsed: float) -> bool:
         members = self._members

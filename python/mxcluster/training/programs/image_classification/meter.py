@@ -2,16 +2,18 @@
 
 import platform
 import time
-from typing import Callable, Generator, Iterable, List, Optional, Sequence, TypeVar
+from typing import Callable, Dict, Generator, Iterable, List, Optional, Sequence, TypeVar
 
 import numpy as np
 
-from mxcluster.model.events import Event, Machine, Measured, Waits
+from mxcluster.model.events import Event, Machine, Measured, StepTimes, Waits
 from mxcluster.node import gpus as node_gpus
 from mxcluster.node.hardware import CPUINFO, cpu
 from mxcluster.node.mxnet_types import Module, NDArray
+from mxcluster.node.quota import Quota
 
 B = TypeVar("B")
+PARTS = ("data", "compute", "remainder", "exchange", "push_pull", "quota")  # fields of StepTimes
 
 
 class Meter(object):
@@ -28,12 +30,16 @@ class Meter(object):
     have arrived. The pushes start only when MXNet has computed all gradients. Without `waits` MXNet
     starts each layer and each push as soon as the arrays of this layer are ready.
 
+    With `waits` the meter also divides the time of the batches into the parts of `StepTimes`. `lap`
+    ends a part.
+
     Args:
         module: the bound Module that the worker trains.
         warm_up: the number of first batches that the meter skips.
         measured: the number of batches to measure after the warm-up, 0 for none.
         waits: True to measure the waiting time.
         clock: a function that returns seconds.
+        limit: the quota of this process, None without one.
     """
 
     def __init__(
@@ -43,13 +49,16 @@ class Meter(object):
         measured: int = 0,
         waits: bool = False,
         clock: Callable[[], float] = time.monotonic,
+        limit: Optional[Quota] = None,
     ) -> None:
         self._module, self._warm_up, self._measured = module, warm_up, measured
         self._waits, self._clock = waits, clock
-        self._batches = 0
+        self._batches = self._samples = 0
         self._seconds: List[float] = []
         self._samples = 0  # of the measured batches
         self._last = self._since = 0.0
+        self._parts: Dict[str, float] = dict.fromkeys(PARTS, 0.0)
+        self._lap, self._limit, self._stopped = 0.0, limit, 0.0
         self._trained = self._waited = 0.0
         self.data_waited = 0.0  # seconds in which the worker waited for samples
 
@@ -73,7 +82,31 @@ class Meter(object):
 
     def begin(self) -> None:
         """Start the clock of an epoch. The meter skips the time since the last batch."""
-        self._last = self._clock()
+        self._last = self._lap = self._clock()
+        self._stopped = self._throttled()
+
+    def lap(self, part: str) -> None:
+        """Count the time since the last lap as `part`, one of PARTS, if the meter measures waits.
+
+        The time in which the quota stopped this process counts as the part `quota`.
+        """
+        if self._waits:
+            now, stopped = self._clock(), self._throttled()
+            seconds = now - self._lap
+            quota = min(seconds, max(0.0, stopped - self._stopped))
+            self._lap, self._stopped = now, stopped
+            self._parts["quota"] += quota
+            self._parts[part] += seconds - quota
+
+    def move(self, source: str, target: str, seconds: float) -> None:
+        """Count `seconds` of the part `source` as the part `target` instead."""
+        seconds = max(0.0, min(seconds, self._parts[source]))
+        self._parts[source] -= seconds
+        self._parts[target] += seconds
+
+    def _throttled(self) -> float:
+        use = self._limit.use() if self._waits and self._limit else None
+        return use.throttled if use else 0.0
 
     def wait_for_weights(self) -> None:
         """Wait for all weights and count the time, if the meter measures waits.
@@ -82,8 +115,10 @@ class Meter(object):
         """
         if self._waits:
             began = self._clock()
+            self.lap("data")
             wait(self._module._exec_group.param_arrays)
             self._waited += self._clock() - began
+            self.lap("push_pull")
 
     def wait_for_gradients(self) -> None:
         """Wait for all gradients, if the meter measures waits.
@@ -93,6 +128,7 @@ class Meter(object):
         if self._waits:
             wait([self._module.get_outputs()] + list(self._module._exec_group.grad_arrays))
             self._since = self._clock()
+            self.lap("compute")
 
     def updated(self) -> None:
         """Count the time since `wait_for_gradients`, if the meter measures waits.
@@ -101,9 +137,11 @@ class Meter(object):
         """
         if self._waits:
             self._waited += self._clock() - self._since
+            self.lap("push_pull")
 
     def end_of_batch(self, samples: int) -> None:
         """Record the end of a batch of `samples` samples, once MXNet has computed the outputs."""
+        self.lap("compute")
         now = self._clock()
         seconds, self._last = now - self._last, now
         self._batches += 1
@@ -111,6 +149,12 @@ class Meter(object):
         if self._measured and self._batches > self._warm_up:
             self._seconds.append(seconds)
             self._samples += samples
+
+    def step_times(self, samples: int) -> StepTimes:
+        """Return the parts of all batches so far; `samples` is the number of trained samples."""
+        parts = {name: round(seconds, 6) for name, seconds in self._parts.items()}
+        empty = StepTimes(steps=self._batches, samples=samples, data=0, compute=0, push_pull=0)
+        return empty.replaced(**parts)
 
     def reports(self) -> List[Event]:
         """Return the events `Measured` and `Waits` of this worker.

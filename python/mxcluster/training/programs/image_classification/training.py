@@ -15,6 +15,7 @@ from mxcluster.errors import BadInput
 from mxcluster.model.events import Batch, End, Epoch, Start
 from mxcluster.model.job_knobs import DEADLINE
 from mxcluster.model.program_arguments import ProgramArguments
+from mxcluster.node import quota
 from mxcluster.node.mxnet_types import Context, Parameters, Symbol
 from mxcluster.training import pulse_file
 from mxcluster.training.programs.image_classification import (
@@ -128,12 +129,14 @@ class Training:
             self.steps_in_all = args.warm_up + args.measured
             self.epochs = args.model_load_epoch + -(-self.steps_in_all // self.share.batches)
         self._bind(symbol, contexts)
-        self.pace = pace.Pace(self.module, args.slowdown, args.step_ms / 1000 / args.batch_size)
-        self.meter = meter.Meter(self.module, args.warm_up, args.measured, args.measure_waits)
+        slowdown = pace.slowdown_of(args, self.shards.index)
+        self.pace = pace.Pace(self.module, slowdown, args.step_ms / 1000 / args.batch_size)
         self.evaluations = evaluations.Evaluations(
             *(self.module, args.evaluations, self.steps_in_all),
             *(self.kv.num_workers, self.shards.index, mx.cpu()),
         )
+        limit, waits = quota.tightest(), args.measure_waits or together is not None
+        self.meter = meter.Meter(self.module, args.warm_up, args.measured, waits, limit=limit)
         self.balance: Union[balance.Balance, members.Members, None] = together
         self.measured: Optional[balance.Balance] = None  # measures steps, with balance=batch
         self.deadline: Optional[deadline.Deadline] = None
@@ -142,6 +145,7 @@ class Training:
         elif sizes:
             parameters = len(self.module._param_names)
             self.balance = self.measured = balance.Balance(self.kv, parameters, self.shards, sizes)
+        self.use = quota.Steps(limit if self.measured else None)
         self.saver = checkpoint.saver_of(args, self.module, self.kv, self.shards.index)
 
     def _bind(self, symbol: Symbol, contexts: List[Context]) -> None:
@@ -218,8 +222,8 @@ class Training:
         """Train all epochs, save checkpoints, and report the final accuracy in events and log.
 
         With `measured`, the method trains only the warm-up and the measured batches, without
-        validation and checkpoints. The field `seconds` of the event `end` is the wall time,
-        validation included.
+        validation and checkpoints. Batch sizes still change between two epochs. The field `seconds`
+        of the event `end` is the wall time, validation included.
         """
         args = self.args
         self._report_start()
@@ -230,6 +234,8 @@ class Training:
             if not args.measured:
                 self._end_epoch(epoch, seconds)
             epoch += 1
+            if args.measured and not self.meter.is_complete:
+                self._adapt(epoch)
         seconds = time.monotonic() - began
         checkpoint.pull_newest(args.kv, self.kv, self.module)
         self._report_times()
@@ -262,9 +268,6 @@ class Training:
         """Write the events about the times of steps, and a note if emulated passes were late."""
         for event in self.meter.reports():
             self.log.write(event)
-        breakdown = self.deadline.breakdown() if self.deadline else None
-        if breakdown:
-            self.log.write(breakdown)
         if self.pace.late > 0.01 * self.pace.passes:
             events.note(
                 "%d of %d steps took longer than step_ms and slowdown allow, so this worker was "
@@ -362,12 +365,15 @@ class Training:
         began = reported = time.monotonic()
         reported_samples, reported_wait = self.samples, self.meter.data_waited
         self.meter.begin()
+        self.use.ended()  # A validation is no step.
         for number, step in enumerate(steps):
             self.steps += 1
             self.samples += step.samples
             # Without this wait Python would queue batches faster than MXNet trains them.
             self.module.get_outputs()[0].wait_to_read()
             self.meter.end_of_batch(step.samples)
+            if self.measured:
+                self.measured.speed.add_quota(self.use.ended())
             if self.deadline:  # Its step ends when the weights have arrived.
                 self._copy_weights(epoch + step.done)
             pulse_file.beat()
@@ -449,6 +455,8 @@ class Training:
                 deadline_s=self.deadline.seconds if self.deadline else None,
             )
         )
+        if self.args.measure_waits or self.deadline:
+            self.log.write(self.meter.step_times(self.samples))
         say(
             "epoch %d batch %d of %d: loss %.4f, train accuracy %.4f, %.1f samples/s"
             % (epoch, number, self.share.batches, loss, accuracy, speed)

@@ -29,6 +29,7 @@ from mxcluster.model.events import Profile
 from mxcluster.model.profile import ServerTimes, Speed
 from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.model.server_messages import MeasureRequest
+from mxcluster.node import quota
 from mxcluster.node.mxnet_types import Context, DataBatch, Method, Module, NDArray
 from mxcluster.training import pulse_file, timing
 from mxcluster.training.kvstore import key_layout, server_messages
@@ -67,6 +68,7 @@ class Measuring:
         self.shape = (shape[0], side, side)
         self.contexts = training.contexts_of(args.gpus)
         training.set_seed(args.seed)
+        self.index = int(os.environ.get("MXCLUSTER_INDEX", 0))
         self.module, self.pace = self._bound(self.contexts, args.batch_size, args.work_load)
         self.batch = self._batch(args.batch_size)
         weights = self.module.get_params()[0]
@@ -74,7 +76,6 @@ class Measuring:
         bound = int(os.environ.get(BOUND, 1000 * 1000))
         os.environ[BOUND] = str(2**31 - 1)  # ps-lite must not cut an array over all servers
         self.kv = mx.kvstore.create(args.kv)
-        self.index = int(os.environ.get("MXCLUSTER_INDEX", self.kv.rank))
         self.workers, self.servers = self.kv.num_workers, int(os.environ["DMLC_NUM_SERVER"])
         self.layout = key_layout.Layout(1, self.servers, list(range(self.servers)))
         # The keys of a parameter's copy on each server come first. The parts of a parameter that a
@@ -138,7 +139,7 @@ class Measuring:
         module.bind([("data", data)], [("softmax_label", data[:1])])
         module.init_params(mx.init.Xavier())
         sample_seconds = self.args.step_ms / 1000 / self.args.batch_size
-        return module, pace.Pace(module, self.args.slowdown, sample_seconds)
+        return module, pace.Pace(module, pace.slowdown_of(self.args, self.index), sample_seconds)
 
     def _batch(self, samples: int) -> DataBatch:
         data = (samples,) + self.shape
@@ -194,11 +195,15 @@ class Measuring:
         pulse_file.beat()
 
     def _steps(self, whole: bool = False) -> Speed:
-        """Return the median speed of this worker. For `whole` see `timing.repeat`."""
+        """Return the median speed of this worker. For `whole` see `timing.repeat`.
+
+        Under a quota of CPU time, a step counts with at least the time that the quota needs for it.
+        The median alone hides the steps in which the quota stops the worker.
+        """
+        use = quota.Steps(quota.tightest())
         times = timing.repeat(self._step, SECONDS, whole)
-        return Speed(
-            samples_per_s=self.args.batch_size / timing.median(times), spread=timing.spread(times)
-        )
+        seconds = max(timing.median(times), use.ended() / len(times))
+        return Speed(samples_per_s=self.args.batch_size / seconds, spread=timing.spread(times))
 
     def _server(self, rank: int) -> ServerTimes:
         """Return the median seconds of a push and of a pull of the whole model.

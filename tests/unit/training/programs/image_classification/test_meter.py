@@ -5,6 +5,7 @@ import types
 import pytest
 
 from mxcluster.model.events import Measured, Waits
+from mxcluster.node.quota import Use
 from mxcluster.training.programs.image_classification import meter
 
 
@@ -83,6 +84,56 @@ def test_a_worker_waits_for_weights_and_in_its_store():
     assert isinstance(event, Waits)
     assert (event.seconds, event.waited_s) == (pytest.approx(4 * 3.75), pytest.approx(4 * 0.75))
     assert world.waited == ["weight", "output", "gradient"] * 4
+
+
+class Group:
+    """A control group that is stopped for half of the time from `begin` on."""
+
+    def __init__(self, world, begin):
+        self.world, self.begin = world, begin
+
+    def use(self):
+        return Use(cpu=0.0, throttled=max(0.0, self.world.now - self.begin) / 2)
+
+
+def test_the_parts_of_a_step_add_up_to_its_time():
+    world = World()
+    module = world.module(weights=0.5, gradients=2.0)
+    found = meter.Meter(module, waits=True, clock=world.clock, limit=Group(world, 109))
+    found.begin()
+    world.now += 7.0  # the first batch is read
+    world.train(found, 1, forward=1.0, update=0.25)  # It ends at 110.75.
+    first = found.step_times(32)
+    assert (first.steps, first.samples, first.data) == (1, 32, 7.0)
+    # The passes take from 107.5 to 110.5, the update until 110.75.
+    assert (first.compute, first.push_pull) == (pytest.approx(2.25), pytest.approx(0.625))
+    assert first.quota == pytest.approx(1.75 / 2)
+    world.train(found, 1, forward=1.0, update=0.25)
+    last = found.step_times(64)
+    parts = {name: getattr(last, name) - getattr(first, name) for name in meter.PARTS}
+    assert sum(parts.values()) == pytest.approx(3.75) and last.steps == 2
+    assert parts["quota"] == pytest.approx(3.75 / 2) and parts["compute"] == pytest.approx(1.5)
+    assert parts["remainder"] == parts["exchange"] == 0
+
+
+def test_a_group_with_many_cpus_is_not_stopped_longer_than_a_part_lasts():
+    world = World()
+    group = types.SimpleNamespace(use=lambda: Use(cpu=0.0, throttled=4 * world.now))
+    found = meter.Meter(world.module(), waits=True, clock=world.clock, limit=group)
+    found.begin()
+    world.train(found, 1, forward=2.0)
+    assert (found.step_times(32).quota, found.step_times(32).compute) == (2.0, 0.0)
+
+
+def test_batches_of_other_sizes_count_with_their_samples():
+    world = World()
+    found = meter.Meter(world.module(), warm_up=1, measured=2, clock=world.clock)
+    found.begin()
+    for samples in (32, 32, 48):
+        world.now += 2.0
+        found.end_of_batch(samples)
+    (event,) = found.reports()
+    assert event.samples_per_s == pytest.approx(80 / 4) and event.batch_size == 48
 
 
 def test_the_read_of_a_batch_is_no_wait_for_weights():

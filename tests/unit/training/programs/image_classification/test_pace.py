@@ -2,6 +2,7 @@
 
 import pytest
 
+from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.training.programs.image_classification import pace
 
 
@@ -58,7 +59,7 @@ def test_a_step_without_pads_is_only_measured(clock):
 
 
 def test_a_slow_worker_takes_a_multiple_of_its_own_time(clock):
-    steps = pace.Pace(Module(clock), slowdown=3.0)
+    steps = pace.Pace(Module(clock), pace.Slowdown(3.0))
     assert steps.pads and steps.run("batch", 32) == pytest.approx(0.3)
     assert clock.slept == [pytest.approx(0.2)] and steps.late == 0
 
@@ -66,7 +67,7 @@ def test_a_slow_worker_takes_a_multiple_of_its_own_time(clock):
 @pytest.mark.parametrize("samples,seconds", [(32, 0.4), (16, 0.2), (48, 0.6)])
 def test_a_least_time_is_in_proportion_to_the_samples(clock, samples, seconds):
     """step_ms=200 for 32 samples, slowdown=2."""
-    steps = pace.Pace(Module(clock), 2.0, 0.2 / 32)
+    steps = pace.Pace(Module(clock), pace.Slowdown(2.0), 0.2 / 32)
     assert steps.pads and steps.run("batch", samples) == pytest.approx(seconds)
 
 
@@ -75,3 +76,33 @@ def test_a_step_that_takes_longer_than_planned_is_counted(clock):
     assert steps.run("batch", 32) == pytest.approx(0.1) and clock.slept == [] and steps.late == 1
     steps.run("batch", 128)  # 0.2 s are enough
     assert steps.late == 1 and not pace.Pace(Module(clock)).pads
+
+
+def test_the_speed_of_a_worker_changes_with_the_time_since_its_first_pass(clock):
+    steps = pace.Pace(Module(clock), pace.Slowdown(2.0, [1, 2], every=10.0), 0.2 / 32)
+    assert steps.pads and steps.run("batch", 32) == pytest.approx(0.4)
+    clock.now = 50 + 9.9
+    assert steps.run("batch", 32) == pytest.approx(0.4), "the factor at the begin counts"
+    clock.now = 50 + 10.1
+    assert steps.run("batch", 32) == pytest.approx(0.8)
+    clock.now = 50 + 20.1
+    assert steps.run("batch", 32) == pytest.approx(0.4), "the factors begin again"
+
+
+def test_each_worker_changes_its_speed_at_its_own_times():
+    def changes(worker):
+        slowdown = pace.Slowdown(1.0, [1, 2], 10.0, worker)
+        factors = [slowdown.at(tenth / 10) for tenth in range(200)]
+        assert sorted(factors) == [1.0] * 100 + [2.0] * 100, "as long fast as slow"
+        return [time for time in range(1, 200) if factors[time] != factors[time - 1]]
+
+    times = sorted(time for worker in range(4) for time in changes(worker))
+    assert min(later - time for time, later in zip(times, times[1:])) > 20, "2 s, of 20 s for all"
+    assert pace.Slowdown(1.0, [1, 2], 10.0, 3).at(5) == pace.Slowdown(1.0, [1, 2], 10.0, 3).at(25)
+
+
+def test_the_arguments_of_the_program_describe_the_slowdown():
+    args = ProgramArguments(slowdown=1.5, slowdown_changes=[2.0, 1.0], slowdown_every=3.0)
+    slowdown = pace.slowdown_of(args, 0)
+    assert [slowdown.at(seconds) for seconds in (0, 2.9, 3, 6)] == [3.0, 3.0, 1.5, 3.0]
+    assert not pace.slowdown_of(ProgramArguments(), 3).slows
