@@ -122,21 +122,19 @@ class Training:
         self.bound = together.own_small if together else self.batch_size
         self.steps = self.samples = 0
         self.epochs = args.num_epochs
-        self.steps_in_all = (args.num_epochs - args.model_load_epoch) * self.share.batches
         if args.measured:
-            self.steps_in_all = args.warm_up + args.measured
-            self.epochs = args.model_load_epoch + -(-self.steps_in_all // self.share.batches)
+            steps = args.warm_up + args.measured
+            self.epochs = args.model_load_epoch + -(-steps // self.share.batches)
         self._bind(symbol, contexts)
         self.pace = pace.Pace(self.module, args.slowdown, args.step_ms / 1000 / args.batch_size)
         self.meter = meter.Meter(self.module, args.warm_up, args.measured, args.measure_waits)
         self.balance: Union[balance.Balance, members.Members, None] = together
-        self.measured: Optional[balance.Balance] = None  # measures steps, with balance=batch
         self.deadline: Optional[deadline.Deadline] = None
         if together:
             self.deadline = self._by_deadline(together)
         elif sizes:
             parameters = len(self.module._param_names)
-            self.balance = self.measured = balance.Balance(self.kv, parameters, self.shards, sizes)
+            self.balance = balance.Balance(self.kv, parameters, self.shards, sizes)
         self.saver = checkpoint.saver_of(args, self.module, self.kv, self.shards.index)
 
     def _bind(self, symbol: Symbol, contexts: List[Context]) -> None:
@@ -377,7 +375,8 @@ class Training:
         """Train the epoch `epoch` with one batch a step, and yield each step."""
         share, seed = self.share, [self.args.seed, epoch, self.shards.index]
         order = batches.order(share.begin, share.end, share.batches, self.batch_size, seed)
-        sizes, measured = self.measured, batch_sizes.measured_steps(share.batches)
+        sizes = self.balance if isinstance(self.balance, balance.Balance) else None
+        measured = batch_sizes.measured_steps(share.batches)
 
         def read(number: int) -> Tuple[np.ndarray, np.ndarray]:
             return self.train.read(order[number], self.side, np.random.RandomState(seed + [number]))
@@ -442,7 +441,7 @@ class Training:
     def _done(self, epochs: float) -> float:
         """Return the trained part of the training, 0 to 1, after `epochs` epochs."""
         if self.args.measured:
-            return self.steps / self.steps_in_all
+            return self.steps / (self.args.warm_up + self.args.measured)
         first = self.args.model_load_epoch
         return (epochs - first) / (self.epochs - first)
 
