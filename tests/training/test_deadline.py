@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import textwrap
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from tests.often import seldom
 from tests.training import replay
 from tests.training.loopback import Job, program, run_alone
 from tests.training.test_balance import difference, weights_of
+from tests.training.test_program import Run
 from tests.training.test_resume import states_of
 
 # A sample takes 10 ms of the clock, times the slowdown.
@@ -85,7 +87,7 @@ def test_a_replay_of_the_counts_explains_the_weights(
     mxnet_new, tmp_path, digits, kv, groups, slowdowns
 ):
     """Each update is the mean over all samples of the workers that wait for each other."""
-    knobs = {"kv": kv, "num_examples": 256, "num_epochs": 2, "least_batch": 1}
+    knobs = {"kv": kv, "num_examples": 1024, "num_epochs": 2, "batch_size": 64, "step_ms": 640}
     job = train(
         *(mxnet_new.python, tmp_path / "job", digits, knobs, slowdowns, groups),
         environment={"LOG_WEIGHTS": "1"},
@@ -96,13 +98,16 @@ def test_a_replay_of_the_counts_explains_the_weights(
         members, log = sets[group], replay.load(job.folder / ("log-%d.npz" % index))
         counts = counts_of(told[index], members)
         assert counts.min() < counts.max()
+        # The size of the small batches follows the first speeds, from 64 / 16 on.
+        sizes = [len(samples) for samples in told[index]["passes"]]
+        assert sizes[0] == 4 and 4 not in sizes[-8:]
         log["gradients"] = [
-            [array * (16.0 * len(members) / sum(of_step)) for array in gradients]
+            [array * (64.0 * len(members) / sum(of_step)) for array in gradients]
             for gradients, of_step in zip(log["gradients"], counts)
         ]
         logs.append(log)
     found = replay.explain(
-        *(logs, groups, replay.Sgd(0.05, **SGD), 1 / (16 * len(groups))),
+        *(logs, groups, replay.Sgd(0.05, **SGD), 1 / (64 * len(groups))),
         y="rate",
         lr_mult=logs[0]["lr_mult"],
         wd_mult=logs[0]["wd_mult"],
@@ -229,8 +234,21 @@ def test_a_death_in_the_exchange_ends_the_job(mxnet_new, tmp_path, digits, point
     assert set(codes.values()) == {exit_codes.PEER_DIED}, job.evidence()
 
 
-def test_networks_with_batch_norm_are_known_by_name(mxnet_new, tmp_path, digits):
-    """The program warns of small batches that are too small for BatchNorm, once."""
+def test_networks_with_batch_norm_are_known_by_name(mxnet_new, tmp_path):
+    """The plan has the name of a network only."""
+    code = """
+    from mxcluster.model.job_knobs import has_batch_norm
+    from mxcluster.training.programs.image_classification import gradients, networks
+    for name in networks.names():
+        if bool(gradients.of_batch_norm(networks.symbol(name, 10))) != has_batch_norm(name):
+            print("wrong:", name)
+    print(len(networks.names()), "networks")
+    """
+    run = Run(mxnet_new.python, textwrap.dedent(code), tmp_path).succeeded()
+    assert "wrong:" not in run.out and int(run.out.splitlines()[-1].split()[0]) > 20, run.out
+
+
+def test_the_program_warns_of_small_batches_for_batch_norm(mxnet_new, tmp_path, digits):
     knobs = {"num_examples": 32, "num_epochs": 1, "network": "resnet20", "step_ms": 0}
     job = train(mxnet_new.python, tmp_path / "job", digits, knobs)
     notes = [event["text"] for event in job.events("note")]
