@@ -96,8 +96,7 @@ def wait(
     takes at most half of the lease.
 
     On a node with a quota below one CPU, a process for each wait would take much of the quota from
-    the training. There a wait takes longer than `request.seconds`, but at most MOST_WAIT and a
-    quarter of the lease, since the next wait of other nodes begins after it.
+    the training. There a wait takes up to MOST_WAIT instead of `request.seconds`.
     """
     folder, seconds = JobFolder(request.job_dir), request.seconds
     look(folder)
@@ -106,7 +105,7 @@ def wait(
     lease = folder.plan().lease  # a detached job has no lease
     if seconds > 0 and pause is None:
         longer = quota.least_pause(quota.own_cpu(), WAITS, quota.tightest())
-        seconds = max(seconds, min(longer, MOST_WAIT, lease / 4 if lease else MOST_WAIT))
+        seconds = max(seconds, min(longer, MOST_WAIT))
     if lease:
         seconds = min(seconds, lease / 2)
     deadline = time.monotonic() + seconds
