@@ -126,7 +126,7 @@ class Cluster:
     def _prepare_environment(self):
         """Give the playbooks this process's PATH and settings, and the libraries of CUDA."""
         # nvidia-smi may be anywhere in the user's PATH.
-        kept = ("LD_LIBRARY_PATH", "FAKE_")
+        kept = ("LD_LIBRARY_PATH", "FAKE_", *PASSED_ON)
         self.project.environment.update(
             {name: value for name, value in os.environ.items() if name.startswith(kept)},
             PATH="%s:%s" % (self.project.programs, os.environ["PATH"]),
