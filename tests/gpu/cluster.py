@@ -58,6 +58,7 @@ def settings(local, mxnet, state, environment):
         "cuda_version": mxnet.cuda,
         "gpu_required": bool(mxnet.cuda),  # else a node without a GPU on its bus gets another wheel
         "mxcluster_state_dir": str(state),
+        "mxnet_store_dir": str(machine.PROJECT / ".state" / "cache" / "wheels"),  # for the next run
         "train_job_env": dict(local["train_job_env"], **environment),
     }
     return dict(local, **own)
