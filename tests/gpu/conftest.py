@@ -15,16 +15,12 @@ import subprocess
 
 import pytest
 
-from mxcluster.node import gpus
 from tests.gpu import gates, machine, table
+from tests.gpu.any_gpu import NO_GPU, any_gpu
 from tests.gpu.cluster import Cluster
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 FILE = PROJECT / ".state" / "gpu" / "report.txt"
-NO_GPU = (
-    "make gpu: no GPU of NVIDIA here, neither on the PCI bus nor in nvidia-smi. Nothing was run, "
-    "so nothing has passed"
-)
 _machine, _phases = pytest.StashKey(), pytest.StashKey()
 _rows, _seen = pytest.StashKey(), pytest.StashKey()
 
@@ -40,7 +36,7 @@ def pytest_configure(config):
 
 def pytest_sessionstart(session):
     """End the run without a GPU. pytest calls this only if tests/gpu is on its command line."""
-    if not session.config.option.collectonly and not (gpus.count() or gpus.cards()):
+    if not session.config.option.collectonly and not any_gpu():
         pytest.exit(NO_GPU, table.NOTHING_PASSED)
 
 

@@ -3,12 +3,13 @@
 import os
 import pathlib
 import re
+import runpy
 import subprocess
 import sys
 
 import pytest
 
-from tests.gpu import stand_in, table
+from tests.gpu import any_gpu, stand_in, table
 from tests.training.environments import NEWEST, mxnet_environment
 
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
@@ -38,7 +39,23 @@ def run(*arguments, program=("-m", "pytest"), **environment):
     )
 
 
-def test_without_a_gpu_the_run_ends_at_once_and_says_so():
+def test_without_a_gpu_make_gpu_ends_at_once_and_says_so(monkeypatch):
+    monkeypatch.setattr(any_gpu.gpus, "count", lambda: 0)
+    monkeypatch.setattr(any_gpu.gpus, "cards", lambda: 0)
+    assert not any_gpu.any_gpu()
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(any_gpu.__file__, run_name="__main__")
+    assert ended.value.code == table.NOTHING_PASSED
+
+
+@pytest.mark.parametrize("sees", ["count", "cards"])
+def test_a_gpu_without_a_driver_is_a_gpu(monkeypatch, sees):
+    for name in ("count", "cards"):
+        monkeypatch.setattr(any_gpu.gpus, name, lambda number=int(name == sees): number)
+    assert any_gpu.any_gpu()
+
+
+def test_without_a_gpu_pytest_ends_at_once_and_says_so():
     done = run(program=("-c", WITHOUT_GPU))
     assert done.returncode == table.NOTHING_PASSED == 77, done.stdout
     assert "no GPU of NVIDIA here" in done.stdout and "nothing has passed" in done.stdout
@@ -50,7 +67,9 @@ def test_make_gpu_runs_the_rows():
     done = subprocess.run(
         ["make", "-n", "gpu"], cwd=str(PROJECT), stdout=subprocess.PIPE, check=True
     )
-    assert "pytest -q -rN tests/gpu" in done.stdout.decode()
+    lines = done.stdout.decode().splitlines()
+    assert lines[0].endswith("python3 -m tests.gpu.any_gpu"), "before it makes .venv"
+    assert lines[-1].startswith("pytest -q -rN tests/gpu")
     assert "tests/gpu" not in (PROJECT / "tools" / "suite.py").read_text()
 
 
