@@ -53,7 +53,9 @@ test: ## everything: lint, fast tests, playbooks and real trainings, clusters in
 	@python3 tools/suite.py $(if $(FROM),--from $(FROM)) $(if $(PLAN),--plan)
 
 # Its status is 77 if nothing passed on a GPU. For make every other status than 0 is a failure.
-gpu: venv-dev ## try everything that needs a GPU on this machine's; a table to send back: docs/gpu-rows.md
+gpu: ## try everything that needs a GPU on this machine's; a table to send back: docs/gpu-rows.md
+	@PYTHONPATH=python python3 -m tests.gpu.any_gpu
+	@$(MAKE) --no-print-directory venv-dev
 	pytest -q -rN tests/gpu $(ARGS)
 
 fast: venv-dev

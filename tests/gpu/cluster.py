@@ -58,6 +58,7 @@ def settings(local, mxnet, state, environment):
         "cuda_version": mxnet.cuda,
         "gpu_required": bool(mxnet.cuda),  # else a node without a GPU on its bus gets another wheel
         "mxcluster_state_dir": str(state),
+        "mxnet_store_dir": str(machine.PROJECT / ".state" / "cache" / "wheels"),  # for the next run
         "train_job_env": dict(local["train_job_env"], **environment),
     }
     return dict(local, **own)
@@ -126,7 +127,7 @@ class Cluster:
     def _prepare_environment(self):
         """Give the playbooks this process's PATH and settings, and the libraries of CUDA."""
         # nvidia-smi may be anywhere in the user's PATH.
-        kept = ("LD_LIBRARY_PATH", "FAKE_")
+        kept = ("LD_LIBRARY_PATH", "FAKE_", *PASSED_ON)
         self.project.environment.update(
             {name: value for name, value in os.environ.items() if name.startswith(kept)},
             PATH="%s:%s" % (self.project.programs, os.environ["PATH"]),

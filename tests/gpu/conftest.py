@@ -9,21 +9,18 @@ import getpass
 import os
 import pathlib
 import platform
+import shutil
 import socket
 import subprocess
 
 import pytest
 
-from mxcluster.node import gpus
 from tests.gpu import gates, machine, table
+from tests.gpu.any_gpu import NO_GPU, any_gpu
 from tests.gpu.cluster import Cluster
 
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 FILE = PROJECT / ".state" / "gpu" / "report.txt"
-NO_GPU = (
-    "make gpu: no GPU of NVIDIA here, neither on the PCI bus nor in nvidia-smi. Nothing was run, "
-    "so nothing has passed"
-)
 _machine, _phases = pytest.StashKey(), pytest.StashKey()
 _rows, _seen = pytest.StashKey(), pytest.StashKey()
 
@@ -39,7 +36,7 @@ def pytest_configure(config):
 
 def pytest_sessionstart(session):
     """End the run without a GPU. pytest calls this only if tests/gpu is on its command line."""
-    if not session.config.option.collectonly and not (gpus.count() or gpus.cards()):
+    if not session.config.option.collectonly and not any_gpu():
         pytest.exit(NO_GPU, table.NOTHING_PASSED)
 
 
@@ -66,9 +63,16 @@ def seen(request):
 
 
 @pytest.fixture(scope="session")
-def made(here, tmp_path_factory):
-    """Return the Cluster, provisioned or with the reason why it is not."""
-    cluster = Cluster(here, tmp_path_factory.mktemp("gpu"))
+def made(here, request):
+    """Return the Cluster, provisioned or with the reason why it is not.
+
+    Its folder, beside the report, keeps the logs until the next run. An environment for GPUs has
+    5 GB, more than many a /tmp.
+    """
+    folder = _file(request.config).parent / "run"
+    shutil.rmtree(str(folder), ignore_errors=True)
+    folder.mkdir(parents=True)
+    cluster = Cluster(here, folder)
     cluster.provision()
     yield cluster
     cluster.end()
@@ -88,6 +92,11 @@ def cluster(provisioned):
     return provisioned
 
 
+def _file(config):
+    """Return the path of the report. A run of all folders does not know the option."""
+    return pathlib.Path(config.getoption("--gpu-report", str(FILE)))
+
+
 def _mark(item):
     return item.get_closest_marker("row")
 
@@ -103,6 +112,8 @@ def pytest_runtest_makereport(item, call):
 
 def pytest_report_teststatus(report, config):
     """Name the outcomes as the table does: a row on a stand-in has not passed."""
+    if "row" not in report.keywords:  # another test of a run of all folders
+        return None
     if report.when == "call" and report.passed:
         found = config.stash.get(_machine, None)
         outcome, _ = table.outcome([("passed", "")], bool(found and found.real))
@@ -147,9 +158,9 @@ def _names():
 
 
 def pytest_sessionfinish(session):
-    """Give the status of the rows. A failed test stays a failure."""
+    """Give the status of the rows, unless other tests ran, too."""
     rows = session.config.stash[_rows]
-    if rows and session.exitstatus in (0, 1):
+    if rows and len(rows) == session.testscollected and session.exitstatus in (0, 1):
         session.exitstatus = table.status(rows)
 
 
@@ -160,7 +171,7 @@ def pytest_terminal_summary(terminalreporter, config):
         return
     report = _report(rows, found)
     text = table.text(report)
-    file = pathlib.Path(config.getoption("--gpu-report", str(FILE)))
+    file = _file(config)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
     terminalreporter.write_line("")

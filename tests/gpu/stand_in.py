@@ -1,6 +1,6 @@
-"""A stand-in for a machine with two GPUs, which runs the rows of `make gpu` where no GPU is.
+"""A stand-in for a machine with GPUs, which runs the rows of `make gpu` where no GPU is.
 
-The libraries are those of the unit tests (fake_cuda.c, fake_nvml.c). No kernel module of NVIDIA is
+FAKE_GPUS is the number of its GPUs, by default 2. The libraries are those of the unit tests (fake_cuda.c, fake_nvml.c). No kernel module of NVIDIA is
 there, so no row of a stand-in is "passed".
 """
 
@@ -19,6 +19,7 @@ LIBRARIES = {
 }
 SMI = """#!/bin/sh
 # A stand-in for nvidia-smi. A program uses a GPU while its pid is in the file FAKE_APPS, and runs.
+gpus() { seq 0 $((${FAKE_GPUS:-2} - 1)); }
 uuid() { u=$(printf '%x' $((160 + $1))); echo "GPU-$u$u$u$u-$u$u-$u$u-$u$u-$u$u$u$u$u$u"; }
 apps() {
   while read -r slot pid; do
@@ -27,9 +28,9 @@ apps() {
 }
 case "$*" in
   *query-gpu=memory.used*)
-    for i in 0 1; do echo "$(($(apps | grep -c "^$i ") * 300)) MiB"; done ;;
+    for i in $(gpus); do echo "$(($(apps | grep -c "^$i ") * 300)) MiB"; done ;;
   *query-gpu=*)
-    for i in 0 1; do
+    for i in $(gpus); do
       printf '%d, %s, 00000000:%X:00.0, Stand-in %d, 470.256.02\\n' $i "$(uuid $i)" $((59 + i)) $i
     done ;;
   *query-compute-apps=*)

@@ -23,19 +23,23 @@ def test_a_machine_with_all_runs_every_row():
     assert gates.missing(gates.NEEDS, WHOLE) == ""
 
 
-@pytest.mark.parametrize(
-    "need, fields, reason",
-    [
-        (gates.GPU, {"gpus": []}, "nvidia-smi shows no GPU"),
-        (gates.CARD, {"real": False, "cards": 0}, "a stand-in is no device of the PCI bus"),
-        (gates.KERNEL, {"real": False}, "no kernel module of NVIDIA is loaded"),
-        (gates.LIBCUDA, {"probe": CheckError(error="no answer")}, "libcuda shows no GPU"),
-        (gates.CUDART, {"folder": ""}, "no CUDA in /usr/local"),
-        (gates.IDLE, {"busy": {1: "python3 (pid 7)"}}, "GPU 1 is used by python3 (pid 7)"),
-        (gates.TWO, {"gpus": GPUS[:1]}, "the machine has one GPU"),
-        (gates.MXNET, {"mxnet": None, "without_mxnet": "no wheel"}, "no wheel"),
-    ],
-)
+CASES = [
+    (gates.GPU, {"gpus": []}, "nvidia-smi shows no GPU"),
+    (gates.CARD, {"real": False, "cards": 0}, "a stand-in is no device of the PCI bus"),
+    (gates.KERNEL, {"real": False}, "no kernel module of NVIDIA is loaded"),
+    (gates.LIBCUDA, {"probe": CheckError(error="no answer")}, "libcuda shows no GPU"),
+    (gates.CUDART, {"folder": ""}, "no CUDA in /usr/local"),
+    (gates.IDLE, {"busy": {1: "python3 (pid 7)"}}, "GPU 1 is used by python3 (pid 7)"),
+    (gates.TWO, {"gpus": GPUS[:1]}, "the machine has one GPU"),
+    (gates.MXNET, {"mxnet": None, "without_mxnet": "no wheel"}, "no wheel"),
+]
+
+
+def test_each_need_has_a_case():
+    assert {need for need, _, _ in CASES} == set(gates.NEEDS)
+
+
+@pytest.mark.parametrize("need, fields, reason", CASES)
 def test_each_need_has_its_reason(need, fields, reason):
     machine = WHOLE._replace(**fields)
     assert gates.missing([need], machine).startswith(reason)

@@ -71,6 +71,7 @@ def test_the_jobs_get_the_settings_of_inventory_local():
     }
     mxnet = machine.wheels.Mxnet("1.7.0", "10.2", "", "/cuda")
     given = cluster.settings(dict(local, kept=1), mxnet, "/state", {"MXNET_USE_FUSION": "0"})
+    assert given.pop("mxnet_store_dir").endswith("/.state/cache/wheels")
     assert given == {
         "kept": 1,
         "mxnet_version": "1.7.0",

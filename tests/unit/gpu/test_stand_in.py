@@ -2,12 +2,14 @@
 
 import os
 import pathlib
+import re
+import runpy
 import subprocess
 import sys
 
 import pytest
 
-from tests.gpu import stand_in, table
+from tests.gpu import any_gpu, stand_in, table
 from tests.training.environments import NEWEST, mxnet_environment
 
 PROJECT = pathlib.Path(__file__).resolve().parents[3]
@@ -37,7 +39,23 @@ def run(*arguments, program=("-m", "pytest"), **environment):
     )
 
 
-def test_without_a_gpu_the_run_ends_at_once_and_says_so():
+def test_without_a_gpu_make_gpu_ends_at_once_and_says_so(monkeypatch):
+    monkeypatch.setattr(any_gpu.gpus, "count", lambda: 0)
+    monkeypatch.setattr(any_gpu.gpus, "cards", lambda: 0)
+    assert not any_gpu.any_gpu()
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(any_gpu.__file__, run_name="__main__")
+    assert ended.value.code == table.NOTHING_PASSED
+
+
+@pytest.mark.parametrize("sees", ["count", "cards"])
+def test_a_gpu_without_a_driver_is_a_gpu(monkeypatch, sees):
+    for name in ("count", "cards"):
+        monkeypatch.setattr(any_gpu.gpus, name, lambda number=int(name == sees): number)
+    assert any_gpu.any_gpu()
+
+
+def test_without_a_gpu_pytest_ends_at_once_and_says_so():
     done = run(program=("-c", WITHOUT_GPU))
     assert done.returncode == table.NOTHING_PASSED == 77, done.stdout
     assert "no GPU of NVIDIA here" in done.stdout and "nothing has passed" in done.stdout
@@ -49,12 +67,14 @@ def test_make_gpu_runs_the_rows():
     done = subprocess.run(
         ["make", "-n", "gpu"], cwd=str(PROJECT), stdout=subprocess.PIPE, check=True
     )
-    assert "pytest -q -rN tests/gpu" in done.stdout.decode()
+    lines = done.stdout.decode().splitlines()
+    assert lines[0].endswith("python3 -m tests.gpu.any_gpu"), "before it makes .venv"
+    assert lines[-1].startswith("pytest -q -rN tests/gpu")
     assert "tests/gpu" not in (PROJECT / "tools" / "suite.py").read_text()
 
 
 def test_every_row_has_a_name_of_its_own(tmp_path):
-    """The collection alone works everywhere."""
+    """The collection alone works everywhere. docs/not-run.md names rows that exist."""
     (tmp_path / "names.py").write_text(
         "def pytest_collection_modifyitems(items):\n"
         "    for item in items:\n"
@@ -63,6 +83,11 @@ def test_every_row_has_a_name_of_its_own(tmp_path):
     done = run("--collect-only", "-p", "names", PYTHONPATH=str(tmp_path))
     names = [line[4:] for line in done.stdout.splitlines() if line.startswith("ROW ")]
     assert done.returncode == 0 and len(names) == len(set(names)) > 30, done.stdout
+    page = (PROJECT / "docs" / "not-run.md").read_text()
+    table_of_rows = page.partition("| row of `make gpu` |\n")[2].partition("\n\n")[0]
+    named = [re.findall("`(.+?)`", line.split("|")[-2]) for line in table_of_rows.splitlines()]
+    assert sum(named, []), "the page has no table with rows"
+    assert not [one for one in sum(named, []) if not any(one in name for name in names)]
 
 
 @pytest.fixture
