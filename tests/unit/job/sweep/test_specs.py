@@ -119,6 +119,15 @@ def test_a_job_of_a_comparison():
         options.cast(specs.comparison_job(spec, scheme, rate.lr, 7).knobs)
 
 
+def test_steps_by_a_deadline_are_a_scheme_of_a_comparison():
+    spec = compared("bsp", "deadline", base={"lr": 0.2, "least_batch": 4})
+    job = specs.comparison_job(spec, "deadline", spec.rates[0].lr, 0)
+    found = options.cast(job.knobs)
+    assert (found.kv, found.balance, found.least_batch) == ("dist_sync", "deadline", 4)
+    plain = options.cast(specs.comparison_job(spec, "bsp", spec.rates[0].lr, 0).knobs)
+    assert plain.balance == "none"
+
+
 def test_the_fastest_group_trains_alone():
     spec = compared("fastest")
     assert spec.fastest == FastestGroup(label="a", workers=2, hosts="127.0.0.11\n127.0.0.12\n")
