@@ -161,6 +161,8 @@ def test_unequal_workers_train_as_much_as_alone():
     assert speed > (1 - 2 / 32) * sum(1 / one for one in seconds)
     mean = sum(sum(step.counts) for step in steps) / len(steps)
     assert mean == pytest.approx(256, rel=0.05), "the update has the planned samples"
+    lost = [one / step.deadline for step in steps for one in step.remainders]
+    assert 0 < sum(lost) / len(lost) < 2 / 32
 
 
 def test_a_worker_that_is_slowed_tenfold_for_five_seconds_costs_one_small_batch_a_step():

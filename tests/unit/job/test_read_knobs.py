@@ -25,7 +25,8 @@ def readable(**options):
         ({"kv": "dist_ssync"}, {"staleness"}, {"gsync_y"}),
         ({"launcher": "slurm"}, {"queue", "gres", "num_nodes"}, {"parallel_environment"}),
         ({"runtime": "docker"}, {"image", "image_python"}, set()),
-        ({"compression": "2bit"}, {"compression_threshold"}, set()),
+        ({"compression": "2bit"}, {"compression_threshold"}, {"least_batch"}),
+        ({"balance": "deadline"}, {"least_batch"}, {"compression_threshold"}),
         ({"program": "profile"}, {"network", "batch_size"}, {"num_epochs", "savemodel"}),
     ],
 )

@@ -98,6 +98,13 @@ def test_each_worker_trains_alone_for_the_limit():
     assert comparison.solo_jobs(compared("bsp", solo=False)) == []
 
 
+def test_steps_by_a_deadline_are_a_scheme_of_a_comparison():
+    spec = compared("bsp", "deadline", base={"lr": 0.2, "least_batch": 4})
+    found = options.cast(comparison.job(spec, "deadline", SETTING, 1).knobs)
+    assert (found.kv, found.balance, found.least_batch) == ("dist_sync", "deadline", 4)
+    assert options.cast(comparison.job(spec, "bsp", SETTING, 1).knobs).balance == "none"
+
+
 def test_the_fastest_group_trains_alone():
     spec = compared("fastest")
     assert spec.fastest == FastestGroup(label="a", workers=2, hosts="127.0.0.11\n127.0.0.12\n")
