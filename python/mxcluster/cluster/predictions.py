@@ -23,7 +23,7 @@ from mxcluster.lists import grouped, unique
 from mxcluster.model import sweep_schemes
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.knob import read
-from mxcluster.model.profile import Profile, Worker
+from mxcluster.model.profile import MeasuredProfile, Profile, Worker
 
 # Predictions that differ by less count as equal. The first such scheme in ROWS is the one to use.
 CLOSE = 0.05
@@ -81,9 +81,9 @@ def limit(profile: Profile) -> float:
     return sum(worker.alone.samples_per_s for worker in profile.workers)
 
 
-def step_speed(worker: Worker, batch_size: int) -> float:
-    """Return the samples/s of `worker` in steps of `batch_size` samples with their exchange."""
-    return batch_size / (batch_size / worker.together.samples_per_s + worker.exchange_s)
+def step_speed(profile: MeasuredProfile, worker: Worker, exchange_s: float) -> float:
+    """Return the samples/s of `worker` in steps with an exchange of `exchange_s` seconds."""
+    return profile.batch_size / (profile.batch_size / worker.together.samples_per_s + exchange_s)
 
 
 def step(profile: Profile, workers: Sequence[Worker]) -> float:
@@ -188,13 +188,16 @@ def _grouped(profile: Profile) -> Optional[Prediction]:
 
 def _ssp(profile: Profile) -> Optional[Prediction]:
     """Return the prediction for SSP, in which the slowest worker decides in the long run."""
-    slowest = min(step_speed(worker, profile.batch_size) for worker in profile.workers)
-    return _of_pushes("ssp", profile, slowest * len(profile.workers))
+    return _of_pushes("ssp", profile, min(_own_speeds(profile)) * len(profile.workers))
 
 
 def _asp(profile: Profile) -> Optional[Prediction]:
-    speeds = [step_speed(worker, profile.batch_size) for worker in profile.workers]
-    return _of_pushes("asp", profile, sum(speeds))
+    return _of_pushes("asp", profile, sum(_own_speeds(profile)))
+
+
+def _own_speeds(profile: Profile) -> List[float]:
+    """Return the samples/s of each worker that waits for no other worker."""
+    return [step_speed(profile, worker, worker.exchange_s) for worker in profile.workers]
 
 
 def _of_pushes(name: str, profile: Profile, speed: float) -> Prediction:

@@ -38,7 +38,7 @@ def complete(measured: MeasuredProfile) -> Profile:
         LEAST_NOISE, statistics.median(worker.together.spread for worker in measured.workers)
     )
     speeds = speeds_of(measured.workers)
-    proposal = grouping.propose(step_speeds(measured.workers, measured.batch_size), noise)
+    proposal = grouping.propose(step_speeds(measured, measured.workers), noise)
     servers = server_speeds(measured)
     shares = grouping.shares(speeds, proposal.groups)
     found = Profile(
@@ -108,7 +108,7 @@ def reason(fit: Fit) -> str:
     Args: `fit` as for `groups_of`.
     """
     workers = [fit.profile.workers[position] for position in fit.positions or []]
-    speeds = step_speeds(workers, fit.profile.batch_size)
+    speeds = step_speeds(fit.profile, workers)
     return grouping.reason(list(speeds.values()), groups_of(fit)[0], fit.profile.noise)
 
 
@@ -154,14 +154,16 @@ def title(profile: Profile) -> str:
     return "the profile %s of %s" % (profile.job, day)
 
 
-def step_speeds(workers: Sequence[Worker], batch_size: int) -> Dict[str, float]:
-    """Return {name: samples/s} of the workers in steps with their exchange, for groups.
+def step_speeds(profile: MeasuredProfile, workers: Sequence[Worker]) -> Dict[str, float]:
+    """Return {name: samples/s} of `workers` in steps with their exchange, for groups.
 
     Each worker has the speed of the slowest worker on its host. So the workers of a host are in one
-    group. The file `groups` cannot split a host, because this file lists addresses.
+    group. The file `groups` cannot split a host, because this file lists addresses. All workers
+    have the median exchange of the profile: an exchange is short, and so its measurement is noisy.
     """
+    exchange_s = statistics.median(worker.exchange_s for worker in profile.workers)
     slowest: Dict[str, float] = {}
     for worker in workers:
-        speed = predictions.step_speed(worker, batch_size)
+        speed = predictions.step_speed(profile, worker, exchange_s)
         slowest[worker.host] = min(speed, slowest.get(worker.host, speed))
     return {worker.name: slowest[worker.host] for worker in workers}

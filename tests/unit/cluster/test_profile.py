@@ -190,6 +190,14 @@ def test_groups_gain_nothing_where_the_exchange_takes_the_time():
     assert completed(measured({"a": 100, "b": 50}, exchange=10.0)).groups == [[0, 1]]
 
 
+def test_a_noisy_exchange_divides_no_equal_machines():
+    """These figures are from a machine with forty programs on its two cores."""
+    given = measured({"a": 235, "b": 244, "c": 133, "d": 66}, batch_size=16)
+    for worker, seconds in zip(given["workers"], (0.032, 0.077, 0.061, 0.018)):
+        worker["exchange_s"] = seconds
+    assert completed(given).groups == [[0, 1], [2], [3]]
+
+
 def test_a_profile_of_an_earlier_version_still_gives_its_groups():
     """An earlier version divided workers that differ by 6 %."""
     content = completed(measured({"a": 100, "b": 94})).encode()
