@@ -76,7 +76,7 @@ def test_one_command_measures_groups_and_trains(unequal):
     log = project.ansible_log()
     assert again.code == 0 and "PLAY RECAP" in log and "PLAY [Write the profile" not in log, log
     assert "auto-profile" in again.output and "in 3 groups" in again.output
-    assert re.search(r"by its speeds, 3 groups compute 1\d\d % more samples/s", again.output)
+    assert re.search(r"by its speeds, 3 groups would compute \d+ % more samples/s", again.output)
 
     more = ("-e", json.dumps({"workers_per_host": 2}))
     result, _ = project.train(

@@ -66,7 +66,7 @@ def reason(speeds: Sequence[float], groups: Sequence[Sequence[int]], noise: floa
     """
     count, slowest = len(speeds), min(speeds)
     if len(groups) > 1:
-        return "%d groups compute %.0f %% more samples/s than one group" % (
+        return "%d groups would compute %.0f %% more samples/s than one group" % (
             len(groups),
             100 * gain(speeds, groups),
         )

@@ -157,22 +157,28 @@ def _without(profile: Profile, chosen: Sequence[str]) -> Dict[str, str]:
 
 def _balanced(profile: Profile) -> Optional[Prediction]:
     """Return the prediction for batch sizes in proportion to the speeds, as whole numbers."""
-    workers = profile.workers
+    workers, least = profile.workers, _least(profile)
     total = profile.batch_size * len(workers)
     speeds = [worker.together.samples_per_s for worker in workers]
-    least = [len(worker.gpus or ()) or 1 for worker in workers]
     sizes = batch_sizes.divide(speeds, total, least, [total] * len(workers))
     seconds = max(size / speed for size, speed in zip(sizes, speeds)) + exchange(workers)
     return _of_sweep(sweep_schemes.BALANCED, profile, total / seconds)
 
 
 def _deadline(profile: Profile) -> Optional[Prediction]:
+    """Return the prediction for steps that end at a deadline, after a sample of each worker."""
     workers = profile.workers
     total = profile.batch_size * len(workers)
-    seconds = total / sum(worker.together.samples_per_s for worker in workers)
-    speed = total / (seconds * (1 + REMAINDER) + exchange(workers))
+    speeds = [worker.together.samples_per_s for worker in workers]
+    shortest = max(samples / speed for samples, speed in zip(_least(profile), speeds))
+    seconds = max(total / sum(speeds) * (1 + REMAINDER), shortest) + exchange(workers)
     knobs = {"kv": "dist_sync", "balance": "deadline"}
-    return Prediction("BSP with a deadline", knobs, speed, len(workers), 1, FRESH)
+    return Prediction("BSP with a deadline", knobs, total / seconds, len(workers), 1, FRESH)
+
+
+def _least(profile: Profile) -> List[int]:
+    """Return the smallest batch of each worker: a sample for each of its GPUs."""
+    return [len(worker.gpus or ()) or 1 for worker in profile.workers]
 
 
 def _grouped(profile: Profile) -> Optional[Prediction]:

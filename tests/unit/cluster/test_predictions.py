@@ -46,6 +46,9 @@ def test_balance_deadline_loses_a_remainder_and_the_exchange():
     found = predictions._deadline(profile)
     assert found.samples_per_s == pytest.approx(128 / (128 / 275 * 33 / 32 + 0.1))
     assert found.knobs == {"kv": "dist_sync", "balance": "deadline"}
+    # Every worker trains at least one sample in a step.
+    profile = completed(dict(measured({"a": 100, "b": 1}, exchange=0.1), batch_size=4))
+    assert predictions._deadline(profile).samples_per_s == pytest.approx(8 / 1.1)
 
 
 def test_a_scheme_is_left_out_unless_train_yml_knows_it():
@@ -99,7 +102,11 @@ def test_a_host_takes_part_with_all_its_workers():
         ({"a": 30, "b": 20, "c": 10, "d": 10}, {"batch_size": 1}, "GSP"),
     ],
 )
-def test_the_scheme_to_use(speeds, more, title):
+@pytest.mark.parametrize("has_deadline", [False, True])
+def test_the_scheme_to_use(speeds, more, title, has_deadline, monkeypatch):
+    monkeypatch.setattr(
+        predictions, "_is_known", lambda knobs: has_deadline or "deadline" not in knobs.values()
+    )
     assert chosen(speeds, **more).title == title
 
 

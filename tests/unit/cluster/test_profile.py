@@ -28,7 +28,7 @@ def test_what_follows_from_the_speeds():
     check_data_sharding(found.shares, 4)
     # Times of a model: 10 ms + 2 ms, and 3.3 ms + 2 ms: 112 numbers for the server 1.
     assert found.placement == [1, 1, 0, 0]
-    assert found.advice[0] == "groups: 3 groups compute 174 % more samples/s than one group"
+    assert found.advice[0] == "groups: 3 groups would compute 174 % more samples/s than one group"
     for name in given:
         assert found.encode()[name] == given[name]
     assert Profile.decode(json.loads(json.dumps(found.encode()))) == found
@@ -205,7 +205,7 @@ def test_a_profile_of_an_earlier_version_still_gives_its_groups():
     found = Profile.decode(content)
     fit = profile.fits(found, [("a", 0), ("b", 0)])
     assert profile.groups_of(fit) == ([[0], [1]], ["speed1", "speed2"])
-    assert profile.reason(fit) == "2 groups compute 3 % more samples/s than one group"
+    assert profile.reason(fit) == "2 groups would compute 3 % more samples/s than one group"
 
 
 def test_advice_on_the_number_of_servers():
