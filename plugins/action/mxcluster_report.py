@@ -54,6 +54,8 @@ class Arguments(Record, strict=True):
     collected: str = field(arguments.path)
     """The folder with <job>/<host>.tar for each node. A node with a missing or damaged file counts
     as failed."""
+    inventory: str = field(arguments.text, default="")
+    """The argument of -i in commands for the user, or empty for the default inventory."""
     cache_dir: Optional[str] = field(optional(arguments.path), default=None)
     """The folder of matplotlib's font cache; None for a temporary folder."""
 
@@ -110,7 +112,9 @@ def carry_out(given: Arguments, check: bool) -> Result:
         folder = os.path.join(given.collected, job, "nodes")
         plan, archives, ends, failure = batch.split(plan, archives, ends, folder)
     try:
-        found = report.assemble(run_dir, archives, plan, given.cache_dir, ends, failure)
+        found = report.assemble(
+            run_dir, archives, plan, given.cache_dir, ends, failure, given.inventory
+        )
     except ImportError as error:
         raise BadInput(
             "the report needs jinja2 and matplotlib (%s). Run `make venv` on the controller" % error

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 
@@ -60,6 +62,7 @@ def test_one_command_measures_groups_and_trains(unequal):
     # 16 samples in 60 ms, and emulated slowness.
     assert speeds == pytest.approx([267, 267, 133, 67], rel=0.15), result.output
     assert profile["groups"] == [[0, 1], [2], [3]] and len(profile["placement"]) == 6
+    check_comparison(project, result.output)
     plan = json.loads((run / "plan.json").read_text())
     assert plan["groups"] == profile["groups"] and plan["shares"] == profile["shares"]
     assert "the profile auto-profile of" in result.output
@@ -73,6 +76,7 @@ def test_one_command_measures_groups_and_trains(unequal):
     log = project.ansible_log()
     assert again.code == 0 and "PLAY RECAP" in log and "PLAY [Write the profile" not in log, log
     assert "auto-profile" in again.output and "in 3 groups" in again.output
+    assert re.search(r"by its speeds, 3 groups would compute \d+ % more samples/s", again.output)
 
     more = ("-e", json.dumps({"workers_per_host": 2}))
     result, _ = project.train(
@@ -81,6 +85,38 @@ def test_one_command_measures_groups_and_trains(unequal):
     assert result.code == 0, result.output
     assert "has no speed of node1 worker 1" in result.output, "a new worker needs a new profile"
     assert "run profile.yml again" in result.output, result.output
+
+
+def check_comparison(project, output):
+    """Check the table of predictions at the end of profile.yml, and plan with its commands.
+
+    The workers compute 267, 267, 133 and 67 samples/s, with 16 samples in a batch. How long their
+    exchange takes depends on the load of this machine.
+    """
+    text = output.split("profile   predicted speed of each scheme")[1]
+    rows = re.findall(r"^profile +.*? (\d+) +\d+ % .* (kv=.*)$", text, re.MULTILINE)
+    speeds = {knobs: int(speed) for speed, knobs in rows}
+    (fewer,) = [knobs for knobs in speeds if "dist_sync without_workers=" in knobs]
+    for knobs, limit in (
+        ("kv=dist_sync", 4 * 67),
+        (fewer, 2 * 267),
+        ("kv=dist_sync balance=batch", 733),
+        ("kv=dist_gsync grouping=auto data_allocator=1", 733),
+        ("kv=dist_ssync", 4 * 67),
+        ("kv=dist_async", 733),
+    ):
+        assert 0 < speeds[knobs] < 1.15 * limit, (knobs, text)
+    assert speeds["kv=dist_sync"] < speeds["kv=dist_sync balance=batch"], text
+    (line,) = re.findall("profile   use       ansible-playbook (.*)", text)
+    assert "/inventory/unequal train.yml -e batch_size=16 -e kv=dist_sync -e balance=" in line, text
+    result = project.run(*shlex.split(line), "-e", "plan_only=true", "-e", "job_id=advised")
+    assert result.code == 0 and "4 workers in 1 group" in result.output, result.output
+    assert "first sizes: " in result.output, result.output
+    named = [word for knob in fewer.split() for word in ("-e", knob)]
+    where = ("-i", "inventory/unequal", "train.yml", "-e", "plan_only=true", "-e", "job_id=fewer")
+    result = project.run(*where, *named)
+    assert result.code == 0 and "no workers on " in result.output, result.output
+    assert "node4" in fewer and " in 1 group, 2 servers" in result.output, result.output
 
 
 def test_an_interrupted_measurement_names_the_job_that_goes_on(unequal):

@@ -1,43 +1,37 @@
 """Compute groups, shares and a placement of parameters from measured speeds.
 
 The functions are pure. They take speeds above 0 as {name: speed}, in the order of the workers or
-servers. A result names a worker by its position in this order. Shares, placement and the comparison
-with the noise are exact: a speed counts as the decimal number that repr writes. Sums of squares are
-floats.
+servers. A result names a worker by its position in this order. Shares and placement are exact: a
+speed counts as the decimal number that repr writes. Values of divisions are floats.
 
 The rules for groups (`propose`):
 
-1. A single worker forms one group. Workers of equal speed are always in the same group.
-2. If no speed differs from the fastest speed by more than the noise (a relative difference), all
-   workers form one group.
-3. Otherwise two workers form two groups.
-4. For n >= 3 workers, k-means finds groups with the least sum of squared distances to the groups'
-   means. k-means runs for each number of groups from 2 to the smallest of n - 1, MOST_GROUPS and
-   the number of different speeds. A number of groups counts only if the means of neighbouring
-   groups differ by more than the noise. Without this condition, the Calinski-Harabasz score would
-   split each cluster of equal workers again.
-5. `propose` chooses the number with the largest Calinski-Harabasz score, at a tie the smaller
-   number. The score is infinite if all speeds inside each group are equal. So each different speed
-   gets its own group if at most min(n - 1, MOST_GROUPS) speeds are different.
-6. If no number counts, all workers form one group.
-7. Among divisions with the same sum of squares, `propose` chooses the division with the most
-   workers in the slowest group. At a tie the second slowest group decides, and so on.
+1. The members of a group wait for each other, so a group g computes |g| min_g(s) samples/s, where s
+   are the speeds of its members. The value of a division is the sum over its groups, minus a price
+   for each group after the first.
+2. A group has a price because it is asynchronous: its gradients are stale, and every server runs a
+   process for it, which holds three copies of the weights in memory. The price is PRICE of the sum
+   of all speeds. It is up to twice as high if the group's fastest speed is near the slowest speed
+   of the next faster group: PRICE (1 + noise / difference), at most 2 PRICE, with relative
+   differences. So the noise moves no machine into the group of other machines.
+3. The division with the largest value counts, if its workers compute at least LEAST_GAIN more
+   samples/s than one group. Else all workers form one group.
+
+The best division cuts the list of sorted speeds, because an exchange of a faster member of a slower
+group for a slower member of a faster group lowers no minimum. Workers of equal speed are always in
+the same group. PRICE and LEAST_GAIN are choices, not measurements. `tests/unit/cluster` simulates
+their effect.
 """
 
-import math
-import operator
 from fractions import Fraction
 from typing import List, Mapping, NamedTuple, Sequence, Tuple
 
-# The maximum number of groups that `propose` chooses by the rules. Each group costs a process on
-# every server, and this process holds three copies of the weights in memory.
-MOST_GROUPS = 8
+PRICE = 0.05  # of the sum of all speeds, for each group after the first
+LEAST_GAIN = 0.15  # of the samples/s of one group
 # MXNet cuts parameters of this size over all servers (MXNET_KVSTORE_BIGARRAY_BOUND).
 BIGARRAY_BOUND = 1000 * 1000
-TIE = 1e-12  # the difference of two equal sums of squares, relative to the sum of all workers
 
-# The first different speed of each group, from fast to slow, and the sum of squares.
-Division = Tuple[float, Tuple[int, ...]]
+Blocks = List[Tuple[int, int]]  # (begin, end) of each group in the list of sorted speeds
 
 
 class Proposal(NamedTuple):
@@ -45,7 +39,7 @@ class Proposal(NamedTuple):
 
     groups: List[List[int]]  # positions of the workers, ascending inside a group
     labels: List[str]  # "speed1" for the fastest group, "speed2", ...
-    reason: str  # the reason for the number of groups, as text
+    reason: str  # the number of groups with its gain, or the reason for one group, as text
 
 
 def propose(speeds: Mapping[str, float], noise: float) -> Proposal:
@@ -55,35 +49,58 @@ def propose(speeds: Mapping[str, float], noise: float) -> Proposal:
         speeds: {worker's name: samples/s}.
         noise: the relative difference between two measurements of one speed, such as 0.05.
     """
-    exact, limit = _exact(speeds), Fraction(repr(noise))
-    values = sorted(set(exact), reverse=True)
-    counts = [exact.count(one) for one in values]
-    count, reason = 0, ""
-    if len(exact) == 1:
-        count, reason = 1, "one worker"
-    elif not _differ(values[0], values[-1], limit):
-        count = 1
-        reason = "the speeds differ by %.3g %%, no more than the noise of %.3g %%" % (
-            100 * float(1 - values[-1] / values[0]),
-            100 * noise,
+    values = list(speeds.values())
+    order = sorted(range(len(values)), key=lambda one: (-values[one], one))
+    blocks = _best([values[one] for one in order], noise)
+    found = [sorted(order[begin:end]) for begin, end in blocks]
+    if gain(values, found) < LEAST_GAIN:
+        found = [sorted(order)]
+    labels = ["speed%d" % (one + 1) for one in range(len(found))]
+    return Proposal(found, labels, reason(values, found, noise))
+
+
+def reason(speeds: Sequence[float], groups: Sequence[Sequence[int]], noise: float) -> str:
+    """Return the gain of `groups` as text, or the reason for one group and what helps instead.
+
+    Args: `speeds` and `groups` as in `rate`; `noise` as in `propose`.
+    """
+    count, slowest = len(speeds), min(speeds)
+    if len(groups) > 1:
+        return "%d groups would compute %.0f %% more samples/s than one group" % (
+            len(groups),
+            100 * gain(speeds, groups),
         )
-    elif len(exact) == 2:
-        count, reason = 2, "two workers, whose speeds differ by more than the noise"
-    most = count or min(len(exact) - 1, MOST_GROUPS, len(values))
-    divisions = _divisions([float(one) for one in values], counts, most)
-    if not count:
-        count, score = _best(divisions, values, counts, limit)
-        reason = (
-            "%d groups have the largest Calinski-Harabasz score, %s" % (count, score)
-            if count > 1
-            else "every division has groups whose means differ by at most the noise of %.3g %%"
-            % (100 * noise)
+    if count == 1:
+        return "one worker"
+    difference = 1 - slowest / max(speeds)
+    if difference <= noise:
+        return (
+            "one group, because the speeds differ by %.2g %%, no more than the noise of %.2g %%"
+            % (100 * difference, 100 * noise)
         )
-    found = [
-        [position for position, speed in enumerate(exact) if speed in values[begin:end]]
-        for begin, end in _blocks(divisions[count - 1], len(values))
-    ]
-    return Proposal(found, ["speed%d" % (one + 1) for one in range(len(found))], reason)
+    ranked = sorted(speeds, reverse=True)
+    faster = max(cut * (fast - slowest) for cut, fast in enumerate(ranked, 1))
+    return (
+        "one group, because two groups would compute only %.0f %% more samples/s, too little for "
+        "the price of stale gradients: balance=batch gives faster workers larger batches instead"
+        % (100 * faster / (count * slowest))
+    )
+
+
+def rate(speeds: Sequence[float], groups: Sequence[Sequence[int]]) -> float:
+    """Return the samples/s of all workers if the members of each group wait for each other.
+
+    Args: `speeds` in samples/s by worker; `groups` lists of workers' positions.
+    """
+    return sum(len(group) * min(speeds[one] for one in group) for group in groups)
+
+
+def gain(speeds: Sequence[float], groups: Sequence[Sequence[int]]) -> float:
+    """Return the gain in samples/s over one group of all workers, 0.15 for 15 %.
+
+    The arguments are those of `rate`.
+    """
+    return rate(speeds, groups) / (len(speeds) * min(speeds)) - 1
 
 
 def shares(speeds: Mapping[str, float], groups: Sequence[Sequence[int]]) -> List[Fraction]:
@@ -144,84 +161,32 @@ def _exact(speeds: Mapping[str, float]) -> List[Fraction]:
     return [Fraction(repr(float(speed))) for speed in speeds.values()]
 
 
-def _differ(fast: Fraction, slow: Fraction, noise: Fraction) -> bool:
-    """Return True if the speeds `fast` and `slow` differ by more than the relative `noise`."""
-    return 1 - slow / fast > noise
+def _best(ranked: Sequence[float], noise: float) -> Blocks:
+    """Return the groups of the division with the largest value, by dynamic programming.
 
+    To divide the first `end` speeds, the function divides the first `begin` speeds, and the
+    remaining speeds form the last group. At a tie the smallest `begin` counts.
 
-def _best(
-    divisions: Sequence[Division],
-    values: Sequence[Fraction],
-    counts: Sequence[int],
-    noise: Fraction,
-) -> Tuple[int, str]:
-    """Return (number of groups, score as a string) by the rules 4 to 6 of this module.
-
-    The Calinski-Harabasz score is [SSB / (k - 1)] / [SSW / (n - k)]. SSB and SSW are the sums of
-    squares between and inside the k groups of n workers.
-
-    Args: `divisions` from `_divisions`; `values` the different speeds, from fast to slow; `counts`
-    the number of workers with each speed; `noise` the relative noise.
-
-    Source: Calinski and Harabasz, "A dendrite method for cluster analysis", 1974.
+    Args: `ranked` the speeds, from fast to slow.
     """
-    found, best, workers = 1, 0.0, sum(counts)
-    for count, division in enumerate(divisions[1:], 2):
-        means = [
-            Fraction(sum(map(operator.mul, values[begin:end], counts[begin:end])))
-            / sum(counts[begin:end])
-            for begin, end in _blocks(division, len(values))
-        ]
-        if not all(_differ(fast, slow, noise) for fast, slow in zip(means, means[1:])):
-            continue
-        inside = division[0]
-        between = divisions[0][0] - inside
-        score = between * (workers - count) / (inside * (count - 1)) if inside else math.inf
-        if score > best * (1 + 1e-9):  # at a tie the smaller number counts
-            found, best = count, score
-    return found, (
-        "infinite, since each group has a single speed" if best == math.inf else "%.3g" % best
-    )
+    total = sum(ranked)
+    prices = [0.0] + [
+        PRICE * total * (1 + _nearness(fast, slow, noise)) for fast, slow in zip(ranked, ranked[1:])
+    ]
+    before, last = [0.0], [0]  # by the number of divided speeds: value - price of the next, begin
+    for end, slowest in enumerate(ranked, 1):
+        options = [value - begin * slowest for begin, value in enumerate(before)]
+        best = max(options)
+        last.append(options.index(best))
+        before.append(best + end * slowest - (prices[end] if end < len(ranked) else 0))
+    blocks, end = [], len(ranked)
+    while end:
+        blocks.append((last[end], end))
+        end = last[end]
+    return blocks[::-1]
 
 
-def _divisions(speeds: Sequence[float], counts: Sequence[int], most: int) -> List[Division]:
-    """Return the division with the least sum of squares for each number of groups up to `most`.
-
-    This is k-means in one dimension by dynamic programming. To divide the first j speeds into k
-    groups, the function divides the first i speeds into k - 1 groups, and the remaining speeds form
-    the last group. At a tie the first i counts.
-
-    Args: `speeds` the different speeds, from fast to slow; `counts` the number of workers with each
-    speed.
-    """
-    mean = sum(map(operator.mul, speeds, counts)) / sum(counts)
-    numbers, sums, squares = [0], [0.0], [0.0]
-    for speed, count in zip(speeds, counts):
-        numbers.append(numbers[-1] + count)
-        sums.append(sums[-1] + count * (speed - mean))
-        squares.append(squares[-1] + count * (speed - mean) ** 2)
-
-    def cost(begin: int, end: int) -> float:
-        if end - begin < 2:
-            return 0.0
-        total = (sums[end] - sums[begin]) ** 2 / (numbers[end] - numbers[begin])
-        return max(0.0, squares[end] - squares[begin] - total)
-
-    every, tie = len(speeds), TIE * squares[-1]
-    layer = [(cost(0, end), (0,)) for end in range(every + 1)]  # type: List[Division]
-    found = [layer[every]]
-    for number in range(1, most):
-        before, layer = layer, [(0.0, ())] * (number + 1)
-        for end in range(number + 1, every + 1):
-            options = [before[begin][0] + cost(begin, end) for begin in range(number, end)]
-            limit = min(options) + tie
-            place = next(place for place, option in enumerate(options) if option <= limit)
-            layer.append((options[place], before[number + place][1] + (number + place,)))
-        found.append(layer[every])
-    return found
-
-
-def _blocks(division: Division, every: int) -> List[Tuple[int, int]]:
-    """Return (begin, end) of each group, as positions in the list of `every` different speeds."""
-    begins = division[1]
-    return list(zip(begins, begins[1:] + (every,)))
+def _nearness(fast: float, slow: float, noise: float) -> float:
+    """Return the `noise` divided by the relative difference of two speeds, at most 1."""
+    difference = 1 - slow / fast
+    return 1.0 if difference <= noise else noise / difference

@@ -8,13 +8,12 @@ import time
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster import cluster_files
-from mxcluster.cluster import grouping, profile_advice
+from mxcluster.cluster import grouping, predictions, profile_advice
 from mxcluster.errors import some
 from mxcluster.file_io import read_json
 from mxcluster.model.profile import CURE, MeasuredProfile, Profile, Worker, worker_name
 
-# The minimum noise. Groups with a smaller difference of speeds do not justify their processes on
-# the servers.
+# The minimum noise. The speeds of equal machines differ by this part.
 LEAST_NOISE = 0.05
 
 
@@ -31,9 +30,7 @@ def complete(measured: MeasuredProfile) -> Profile:
     """Return the profile with the `measured` entries and the proposal.
 
     - noise: the median of the workers' "spread" in "together", at least LEAST_NOISE.
-    - groups, labels: `grouping.propose` for the speeds in "together". Each worker counts with the
-      speed of the slowest worker on its host. So the workers of a host are in one group. The file
-      `groups` cannot split a host, because this file lists addresses.
+    - groups, labels: `grouping.propose` for the speeds of `step_speeds`.
     - shares: `grouping.shares`, cut from [0, 1] in the order of the workers.
     - placement: `grouping.placement` for `server_speeds`.
     """
@@ -41,7 +38,7 @@ def complete(measured: MeasuredProfile) -> Profile:
         LEAST_NOISE, statistics.median(worker.together.spread for worker in measured.workers)
     )
     speeds = speeds_of(measured.workers)
-    proposal = grouping.propose(_slowest_of_hosts(measured.workers), noise)
+    proposal = grouping.propose(step_speeds(measured, measured.workers), noise)
     servers = server_speeds(measured)
     shares = grouping.shares(speeds, proposal.groups)
     found = Profile(
@@ -105,6 +102,16 @@ def groups_of(fit: Fit) -> Tuple[List[List[int]], List[str]]:
     return [group for group, _ in kept], [label for _, label in kept]
 
 
+def reason(fit: Fit) -> str:
+    """Return the gain of the groups of the job's workers as text, or the reason for one group.
+
+    Args: `fit` as for `groups_of`.
+    """
+    workers = [fit.profile.workers[position] for position in fit.positions or []]
+    speeds = step_speeds(fit.profile, workers)
+    return grouping.reason(list(speeds.values()), groups_of(fit)[0], fit.profile.noise)
+
+
 def job_speeds(fit: Fit) -> Dict[str, float]:
     """Return {worker's name: samples/s} of the job's workers, while all workers compute."""
     return speeds_of([fit.profile.workers[position] for position in fit.positions or []])
@@ -147,10 +154,16 @@ def title(profile: Profile) -> str:
     return "the profile %s of %s" % (profile.job, day)
 
 
-def _slowest_of_hosts(workers: Sequence[Worker]) -> Dict[str, float]:
-    """Return {name: samples/s} of the workers, each with the slowest speed of its host."""
+def step_speeds(profile: MeasuredProfile, workers: Sequence[Worker]) -> Dict[str, float]:
+    """Return {name: samples/s} of `workers` in steps with their exchange, for groups.
+
+    Each worker has the speed of the slowest worker on its host. So the workers of a host are in one
+    group. The file `groups` cannot split a host, because this file lists addresses. All workers
+    have the median exchange of the profile: an exchange is short, and so its measurement is noisy.
+    """
+    exchange_s = statistics.median(worker.exchange_s for worker in profile.workers)
     slowest: Dict[str, float] = {}
     for worker in workers:
-        speed = worker.together.samples_per_s
+        speed = predictions.step_speed(profile, worker, exchange_s)
         slowest[worker.host] = min(speed, slowest.get(worker.host, speed))
     return {worker.name: slowest[worker.host] for worker in workers}

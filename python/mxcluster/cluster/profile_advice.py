@@ -1,11 +1,13 @@
 """Give advice about workers, servers and hosts from the speeds of a profile. All is pure.
 
-profile.yml shows the advice beside the groups. A plan does not read it.
+profile.yml shows the advice beside the groups. A plan does not read it. `predictions` compares the
+schemes.
 """
 
 import statistics
-from typing import List, Sequence, Tuple
+from typing import List
 
+from mxcluster.cluster import predictions
 from mxcluster.lists import grouped, several
 from mxcluster.model.profile import Profile
 from mxcluster.numbers import figure
@@ -18,8 +20,7 @@ MUCH, LITTLE = 0.25, 0.05
 def lines(profile: Profile) -> List[str]:
     """Return advice about workers, servers and hosts, as sentences from the measured speeds.
 
-    The estimated time of a step is the slowest computation plus the slowest exchange, without any
-    overlap.
+    The time of a step is that of `predictions.step`.
 
     Args: `profile` with its groups and noise.
     """
@@ -27,27 +28,21 @@ def lines(profile: Profile) -> List[str]:
 
 
 def _about_gain(profile: Profile) -> List[str]:
-    workers, groups = profile.workers, profile.groups
+    workers = profile.workers
     if len(workers) < 2:
         return []
-    everyone = list(range(len(workers)))
-    seconds, exchange = _step(profile, everyone)
-    together, in_groups = _throughput(profile, [everyone]), _throughput(profile, groups)
-    alone = {worker.name: worker.alone.samples_per_s for worker in workers}
-    best = max(alone, key=lambda name: alone[name])
     hosts = len({worker.host for worker in workers})
-    text = "a step of all %d workers takes about %s ms, including %s ms for the exchange: " % (
+    text = "a step of all %d workers takes about %s ms, including %s ms for the exchange" % (
         len(workers),
-        figure(1e3 * seconds),
-        figure(1e3 * exchange),
+        figure(1e3 * predictions.step(profile, workers)),
+        figure(1e3 * predictions.exchange(workers)),
     )
-    text += "under dist_sync %s samples/s" % figure(together)
-    if len(groups) > 1:
-        text += ", under dist_gsync in these %d groups %s" % (len(groups), figure(in_groups))
-    text += ", and %s alone computes %s" % (best, figure(alone[best]))
-    if max(together, in_groups) > alone[best]:
+    best = predictions.fastest_alone(profile)
+    alone = best.alone.samples_per_s
+    if predictions.fastest_of_several(profile) > alone:
         return [text]
-    if _throughput(profile, groups, with_exchange=False) > alone[best]:
+    text += ", and %s alone computes %s samples/s" % (best.name, figure(alone))
+    if sum(worker.together.samples_per_s for worker in workers) > alone:
         many = "%d nodes" % hosts if hosts > 1 else "%d workers" % len(workers)
         return [
             "this network is too small to gain from %s: %s. Train with one worker, or with a "
@@ -60,7 +55,7 @@ def _about_servers(profile: Profile) -> List[str]:
     workers, count = profile.workers, len(profile.servers)
     if len(workers) < 2 or not count:
         return []
-    seconds, exchange = _step(profile, range(len(workers)))
+    seconds, exchange = predictions.step(profile, workers), predictions.exchange(workers)
     if exchange > MUCH * seconds:
         return [
             "the exchange with %s takes %.0f %% of a step: more servers (hosts in the "
@@ -105,25 +100,3 @@ def _about_hosts(profile: Profile) -> List[str]:
             )
         )
     return found
-
-
-def _step(profile: Profile, members: Sequence[int]) -> Tuple[float, float]:
-    """Return (seconds of a step, seconds of its exchange) for workers at positions `members`."""
-    workers = [profile.workers[member] for member in members]
-    exchange = max(worker.exchange_s for worker in workers)
-    compute = profile.batch_size / min(worker.together.samples_per_s for worker in workers)
-    return compute + exchange, exchange
-
-
-def _throughput(
-    profile: Profile, groups: Sequence[Sequence[int]], with_exchange: bool = True
-) -> float:
-    """Return the samples/s of all workers if the members of each group wait for each other.
-
-    Args: `with_exchange` False to leave out the time of the exchange.
-    """
-    rate = 0.0
-    for group in groups:
-        seconds, exchange = _step(profile, group)
-        rate += profile.batch_size * len(group) / (seconds - (not with_exchange) * exchange)
-    return rate

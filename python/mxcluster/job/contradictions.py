@@ -88,9 +88,11 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
         "and servers",
     ),
     (
-        lambda given: given.round_robin and (given.hosts_file or given.without),
-        "round_robin=%(round_robin)s, hosts_file and without all choose the hosts of the job: "
-        "leave all but one of these knobs out",
+        lambda given: (
+            given.round_robin and (given.hosts_file or given.without or given.without_workers)
+        ),
+        "round_robin=%(round_robin)s, hosts_file, without and without_workers all choose the hosts "
+        "of the job: leave all but one of these knobs out",
     ),
     _needs("script_args", "script", "add the script, as -e script=path/to/script.py"),
     _needs("script_root", "script", "add the script, as -e script=path/to/script.py"),
@@ -233,6 +235,7 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
     _not_for_batch("groups_file", "set worker_group for hosts with the names of the nodes"),
     _not_for_batch("data_sharding_file", "use -e data_allocator=1 and worker_share"),
     _not_for_batch("without", "exclude nodes with engine_options"),
+    _not_for_batch("without_workers", "exclude nodes with engine_options"),
     (
         lambda given: is_batch(given) and given.round_robin not in ([], ["all"]),
         "round_robin=%(round_robin)s is refused with launcher=%(launcher)s, because the nodes are "

@@ -368,6 +368,11 @@ class Machines(Record):
     )
     """Hosts of the inventory that the job does not use, such as `node3,node4`. Ansible does not
     contact these hosts, so they may be down."""
+    without_workers: Sequence[str] = knob(
+        converted(to_names, "the names of hosts, such as node3,node4"), [], playbooks=(TRAIN,)
+    )
+    """Hosts of the inventory that get no worker, such as `node3,node4`. Their servers and the
+    scheduler stay. `profile.yml` says when a job is faster without its slow workers."""
     round_robin: Sequence[str] = knob(
         Written(
             to_words,

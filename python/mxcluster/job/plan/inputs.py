@@ -40,6 +40,7 @@ from mxcluster.model.plan import WORKER, ClusterFiles, Plan
 from mxcluster.model.profile import Profile
 
 MOST_TEXT = 4 << 20  # bytes of a file hosts, groups or data_sharding
+LEAVE_OUT = ("without", "without_workers")  # the options that leave out hosts
 PROFILE = "profile.json"  # beside the folder of the node records
 
 
@@ -130,7 +131,7 @@ def plan_job(
         held=held,
         checkpoint=checkpoint.manifest if checkpoint else None,
     )
-    if options.without or inventory.lost:
+    if _left_out(options) or inventory.lost:
         inputs, fewer = without(inputs)
         notes = notes + fewer
     if LAUNCHERS[options.launcher].is_batch:
@@ -166,10 +167,10 @@ def _training(inputs: Inputs, notes: List[str], folders: Folders) -> Planned:
         plan = make_plan(inputs)
     except BadInput as refusal:
         named = [name + "_file" for name, text in inputs.files.items() if text is not None]
-        if options.without and named:
+        if _left_out(options) and named:
             raise BadInput(
-                "%s\nIf without=%s is the cause, remove the addresses of these hosts from your "
-                "%s, too" % (refusal, ",".join(options.without), ", ".join(named))
+                "%s\nIf %s is the cause, remove the addresses of these hosts from your %s, too"
+                % (refusal, " and ".join(_left_out(options)), ", ".join(named))
             ) from None
         raise
     script, more = _script(inputs, [one.host for one in plan.of_role(WORKER)])
@@ -276,7 +277,7 @@ def plan_cluster(
 
 
 def without(inputs: Inputs) -> Tuple[Inputs, List[str]]:
-    """Return (inputs, notes) of a job without the hosts of the option `without`, and lost hosts.
+    """Return (inputs, notes) of a job without the hosts of `without`, `without_workers`, and lost.
 
     If too few workers or servers are left, the options have a lower num_workers or num_servers. The
     notes are lines for the user. Raises BadInput if a host is unknown, or if a group of the
@@ -285,17 +286,24 @@ def without(inputs: Inputs) -> Tuple[Inputs, List[str]]:
     options, inventory = inputs.options, inputs.inventory
     groups, known = inventory.groups, site.hosts_of(inventory)
     refuse(
-        "without=%s: the inventory has no such host%s: name one of %s"
-        % (host, did_you_mean(host, known), ", ".join(known))
-        for host in options.without
+        "%s=%s: the inventory has no such host%s: name one of %s"
+        % (name, host, did_you_mean(host, known), ", ".join(known))
+        for name in LEAVE_OUT
+        for host in vars(options)[name]
         if host not in known
     )
     lost = [host for host in inventory.lost if host not in options.without]
-    named = [*options.without, *lost]
-    reason = "without=%s" % ",".join(options.without) if options.without else ""
-    reason += " and " if reason and lost else ""
-    reason += "the lack of an answer of %s" % ", ".join(lost) if lost else ""
-    left = {group: [host for host in hosts if host not in named] for group, hosts in groups.items()}
+    unused = [*options.without, *lost]
+    reasons = _left_out(options)
+    reasons += ["the lack of an answer of %s" % ", ".join(lost)] if lost else []
+    left = {
+        group: [
+            host
+            for host in hosts
+            if host not in unused and not (group == "workers" and host in options.without_workers)
+        ]
+        for group, hosts in groups.items()
+    }
     roles = (
         ["scheduler", "servers", "workers"]
         if schemes.of(options.kv).is_distributed
@@ -304,11 +312,13 @@ def without(inputs: Inputs) -> Tuple[Inputs, List[str]]:
     refuse(
         "%s leaves no host in the group %s, which has %s: put another host into that group "
         "(run provision.yml for a new host), or give another inventory with -i"
-        % (reason, group, ", ".join(groups[group]))
+        % (" and ".join(reasons), group, ", ".join(groups[group]))
         for group in roles
         if groups.get(group) and not left[group]
     )
     notes = ["without %s" % ", ".join(options.without)] if options.without else []
+    if options.without_workers:
+        notes.append("no workers on %s" % ", ".join(options.without_workers))
     notes += ["without %s: no answer" % ", ".join(lost)] if lost else []
     for role in roles[-2:] if len(roles) > 1 else []:
         if role == "workers" and options.hosts_file:
@@ -325,6 +335,13 @@ def without(inputs: Inputs) -> Tuple[Inputs, List[str]]:
             )
             options = options.replaced(**{"num_" + role: there})
     return inputs._replace(options=options, inventory=inventory.replaced(groups=left)), notes
+
+
+def _left_out(options: Options) -> List[str]:
+    """Return "name=hosts" of the options that leave out hosts, [] without such an option."""
+    return [
+        "%s=%s" % (name, ",".join(vars(options)[name])) for name in LEAVE_OUT if vars(options)[name]
+    ]
 
 
 def read_profile(records_dir: str) -> Optional[Profile]:

@@ -188,6 +188,8 @@ def used(
                 ", measured with %s" % listed(other) if other else "",
             )
         )
+    if "groups" in uses:
+        lines.append("by its speeds, %s" % profile.reason(fitted))
     wanted = grouped and sources.groups in (PROFILE, NOBODY) or sources.shares or sources.sizes
     lines += [line for line in (fitted.note if wanted else "", sources.note) if line]
     return UsedProfile(

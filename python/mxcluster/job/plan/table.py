@@ -91,7 +91,7 @@ def _one_group(plan: Plan) -> Iterator[str]:
         yield "%s with one group of all workers trains as %s does: %s" % (
             plan.kv,
             alone,
-            "all speeds in the profile are equal within the noise"
+            "the profile has one group"
             if plan.profile and "groups" in plan.profile.uses
             else "no profile fits this job, so grouping=auto measures the workers first"
             if plan.needs_profile

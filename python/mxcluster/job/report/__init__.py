@@ -27,6 +27,7 @@ from mxcluster.job.report import (
     history,
     node_ends,
     profile,
+    scheme_table,
     series,
     sound_events,
     statuses,
@@ -47,6 +48,7 @@ def assemble(
     cache_dir: Optional[str] = None,
     ends: Optional[Mapping[str, NodeResult]] = None,
     engine: Optional[Failure] = None,
+    inventory: str = "",
 ) -> Verdict:
     """Make the run folder of a job from the files of its nodes, and return the verdict.
 
@@ -61,6 +63,7 @@ def assemble(
         ends: {host: the end of the job on the host}. If a host's archive is unusable, the status
             in `ends` counts.
         engine: as in `verdict.compute`.
+        inventory: the argument of -i in commands for the user, "" for no -i.
     """
     os.makedirs(run_dir, exist_ok=True)
     if plan is not None:
@@ -94,7 +97,8 @@ def assemble(
     if verdict.ok and plan.options.measures_cluster:
         found_profile = profiles.complete(profile.measured(plan, events))
         files.write_json(os.path.join(run_dir, profile.FILE), found_profile)
-        verdict = verdict.replaced(proposal=profile.lines(found_profile))
+        advised = scheme_table.lines(found_profile, plan, inventory)
+        verdict = verdict.replaced(proposal=profile.lines(found_profile) + advised)
     files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
     ended_record.end(run_dir, plan)
     history.add(run_dir, plan, verdict, events)

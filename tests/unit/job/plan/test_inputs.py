@@ -341,6 +341,36 @@ def test_without_refuses_a_needed_host(three, tmp_path, options, words):
         three(**dict({"kv": "dist_sync"}, **options))
 
 
+def test_a_host_without_a_worker_keeps_its_servers_and_the_scheduler(three):
+    planned = three(kv="dist_sync", without="c", without_workers="a", num_workers=2)
+    found = [(one.role, one.host) for one in planned.plan.processes]
+    assert found == [("scheduler", "a"), ("server", "a"), ("worker", "b")]
+    assert "no workers on a\n" in planned.table and "num_workers=2 is too high" in planned.table
+    assert planned.plan.options.without_workers == ["a"]
+    alone = three(kv="local", without="c", without_workers="a").plan
+    assert [(one.role, one.host) for one in alone.processes] == [("worker", "b")]
+
+
+@pytest.mark.parametrize(
+    "options,words",
+    [
+        ({"without_workers": "bb"}, "without_workers=bb: the inventory has no such host"),
+        (
+            {"without": "b,c", "without_workers": "a"},
+            "without=b,c and without_workers=a leaves no host in the group workers, which has a",
+        ),
+        (
+            {"without_workers": "a", "without": "c", "groups_file": "mine"},
+            "If without=c and without_workers=a is the cause, remove the addresses",
+        ),
+    ],
+)
+def test_without_workers_refuses_a_needed_host(three, tmp_path, options, words):
+    (tmp_path / "mine").write_text("127.0.0.11\n127.0.0.12\n")
+    with pytest.raises(BadInput, match=words):
+        three(kv="dist_sync", **options)
+
+
 def test_a_hosts_file_without_the_host_is_accepted(three, tmp_path):
     (tmp_path / "mine").write_text("127.0.0.12\n127.0.0.11\n")
     workers = [

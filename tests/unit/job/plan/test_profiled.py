@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from mxcluster.cluster import predictions
 from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.job.plan import inputs, make_cluster_files, profiled, table
@@ -164,10 +165,22 @@ def test_equal_speeds_are_one_group():
     assert got.groups == [[0, 1, 2, 3]] and got.placement == []
     text = table(got)
     assert (
-        "dist_gsync with one group of all workers trains as dist_sync does: all speeds in "
-        "the profile are equal within the noise" in text
+        "dist_gsync with one group of all workers trains as dist_sync does: the profile has one "
+        "group\nthe profile profile-1 of 2025-11-23 gives the groups\nby its speeds, one group, "
+        "because the speeds differ by 0 %, no more than the noise of 5 %\n" in text
     )
     assert "grouping=auto" not in text
+
+
+def test_the_table_of_a_job_says_what_its_groups_gain():
+    assert "by its speeds, 3 groups would compute 174 % more" in table(plan())
+    nearly = plan(found=made(dict(dict.fromkeys(SPEEDS, 100), node4=90)))
+    assert nearly.groups == [[0, 1, 2, 3]]
+    assert "two groups would compute only 8 % more samples/s" in table(nearly)
+    assert "balance=batch gives faster workers larger batches" in table(nearly)
+    # The job's own workers count, not all workers of the profile.
+    assert "by its speeds, 2 groups would compute 150 % more" in table(plan(num_workers=2))
+    assert "by its speeds" not in table(plan(kv="dist_ssync"))
 
 
 @pytest.mark.parametrize(
@@ -287,7 +300,10 @@ def test_the_cluster_files_hold_groups_and_shares_of_the_profile():
         "0.0 0.16666666666666666\n0.16666666666666666 0.5\n0.5 0.8333333333333334\n"
         "0.8333333333333334 1.0\n"
     )
-    assert found.notes == ["the profile profile-1 of 2025-11-23 gives the groups and shares"]
+    assert found.notes == [
+        "the profile profile-1 of 2025-11-23 gives the groups and shares",
+        "by its speeds, 2 groups would compute 50 % more samples/s than one group",
+    ]
     assert cluster_files(None).notes == []
     lacks = cluster_files(made({"node1": 25}))
     assert lacks.files == cluster_files(None).files
@@ -326,6 +342,18 @@ def test_the_profile_is_beside_the_node_records(state):
     job, cluster = planned(state, kv="dist_gsync", grouping="auto")
     assert job.plan.groups == [[1], [0]] and not job.plan.needs_profile
     assert cluster().files["groups"] == "127.0.0.12\n127.0.0.11\n"
+
+
+def test_a_plan_has_the_workers_of_each_row_that_profile_yml_compares(state):
+    found = completed(measured({"a": 5, "b": 100}))
+    (state / "profile.json").write_text(json.dumps(found.encode()))
+    rows = predictions.predict(found)
+    assert {one.workers for one in rows} == {1, 2}
+    for one in rows:
+        job, _ = planned(state, **one.knobs)
+        hosts = [process.host for process in job.plan.of_role("worker")]
+        assert hosts == (["b"] if one.workers == 1 else ["a", "b"]), one
+        assert len(job.plan.groups) == (one.sets if "GSP" in one.title else 1), one
 
 
 def test_a_damaged_profile_stops_no_job(state):
