@@ -13,37 +13,36 @@ from typing import Dict, List, Optional, Tuple
 from mxnet import autograd, nd
 
 from mxcluster.node.mxnet_types import NDArray
-from mxcluster.training.kvstore.call_arguments import Key, Keys, Values, first, pairs
+from mxcluster.training.kvstore.call_arguments import Arrays, Key, Keys, Values, first, pairs
 
 
 class PullOrder(object):
-    """The arrays of the last push and of the last pull of each key, the first of several devices.
+    """The arrays of the last push and of the last pull of each key.
+
+    Of a push on several devices the class knows the first array.
 
     A store calls `new` and `pushes` before a push, and `pulls` after a pull.
     """
 
     def __init__(self) -> None:
         self._pushed: Dict[Key, NDArray] = {}
-        self._pulled: Dict[Key, NDArray] = {}
+        self._pulled: Dict[Key, Arrays] = {}
 
     def new(self, key: Keys, value: Optional[Values]) -> List[Tuple[Key, NDArray]]:
         """Return (key, gradient) for each gradient of a push that is not the last push's array."""
-        return [
-            (name, first(arrays))
-            for name, arrays in pairs(key, value)
-            if self._pushed.get(name) is not first(arrays)
-        ]
+        gradients = [(name, first(arrays)) for name, arrays in pairs(key, value)]
+        return [pair for pair in gradients if self._pushed.get(pair[0]) is not pair[1]]
 
     def pushes(self, new: List[Tuple[Key, NDArray]]) -> None:
         """Make the pushes of the gradients `new` wait for the last pull of their keys."""
         for name, gradient in new:
             if name in self._pulled:
-                write_after(gradient, self._pulled[name])
+                write_after(gradient, first(self._pulled[name]))
             self._pushed[name] = gradient
 
     def pulls(self, key: Keys, out: Optional[Values]) -> None:
         """Record a pull of `key` into the arrays `out`."""
-        self._pulled.update((name, first(arrays)) for name, arrays in pairs(key, out))
+        self._pulled.update(pairs(key, out))
 
 
 def write_after(array: NDArray, other: NDArray) -> None:
