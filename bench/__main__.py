@@ -21,6 +21,9 @@ parser.add_argument(
 parser.add_argument(
     "--tracker", help="for start: the folder that holds dmlc_tracker (dmlc-core's folder tracker)"
 )
+parser.add_argument(
+    "--against", help="for kvstore: another checkout, whose stores take turns with this one's"
+)
 parser.add_argument("--task", help="for compare: the only task to run, digits or warped")
 of_grounds = "for changing, quota and unequal: "
 parser.add_argument("--turns", type=int, default=5, help=of_grounds + "the turns, 5 by default")

@@ -2,9 +2,9 @@
 
 Arguments: kv, number of arrays, size of an array, steps of a block, folder of the turns, name of
 this job, output. A block begins when the folder contains `<name>-<block>`; the first block has one
-step. At the end the worker writes a list to `<output>-<index>.json`: the mean seconds of a step in
-each block. Worker 0's first entry is the seconds from the creation of its kv-store to the end of
-the first step.
+step. At the end the worker writes a list to `<output>-<index>.json`: for each block the mean
+seconds of a step, and those of all this worker's threads on a CPU. Worker 0's first entry is the
+seconds from the creation of its kv-store to the end of the first step.
 """
 
 import json
@@ -37,7 +37,7 @@ def main(kind, arrays, size, steps, turns, name, output):
         if turn == "end":
             break
         kv._barrier()
-        start = time.time()
+        start, used = time.time(), time.process_time()
         for _ in range(steps if block else 1):
             for key in keys:
                 kv.push(key, gradients[key], priority=-key)
@@ -45,12 +45,13 @@ def main(kind, arrays, size, steps, turns, name, output):
                 kv.pull(key, out=weights[key], priority=-key)
             mx.nd.waitall()
         kv._barrier()
-        found.append((time.time() - start) / (steps if block else 1))
+        taken = time.time() - start, time.process_time() - used
+        found.append([seconds / (steps if block else 1) for seconds in taken])
         block += 1
         if me == 0:
             if block == 1:
                 # from the creation of the store to the end of the first step
-                found[0] = time.time() - began
+                found[0][0] = time.time() - began
             open(os.path.join(turns, "done-%s-%d" % (name, block - 1)), "w").close()
     with open("%s-%d.json" % (output, me), "w") as stream:
         json.dump(found, stream)

@@ -3,8 +3,12 @@
 Two jobs train in turns on one machine, without padded steps. A figure is the ratio of the jobs'
 median times of a step. The benchmark also prints the interval that contains 90 % of the ratios of
 resampled rounds.
+
+With `--against FOLDER` the same kv-stores of another checkout take the turns of MXNet's own. This
+shows what a change of the stores costs.
 """
 
+import collections
 import json
 import pathlib
 import random
@@ -13,7 +17,7 @@ import tempfile
 import time
 
 from tests.training.environments import mxnet_environment
-from tests.training.loopback import PORT, Job
+from tests.training.loopback import NODE_PACKAGE, PORT, Job
 
 ROUNDS = 15
 EVERYBODY, HALVES = [0, 0, 0, 0], [0, 0, 1, 1]
@@ -22,11 +26,15 @@ SIZES = (
     ("20 x 5 MB", 20, 1310720, 3),
     ("1 x 100 MB", 1, 26214400, 3),
 )
+# A job: its kv-store, the group of each worker, and the folder that holds mxcluster.
+Side = collections.namedtuple("Side", "kv groups package")
+Side.__new__.__defaults__ = (NODE_PACKAGE,)
 PAIRS = (
-    ("dist_gsync, one group", ("dist_gsync", EVERYBODY), ("dist_sync", EVERYBODY)),
-    ("dist_gsync, two groups", ("dist_gsync", HALVES), ("dist_sync", EVERYBODY)),
-    ("dist_ssync", ("dist_ssync", EVERYBODY), ("dist_async", EVERYBODY)),
+    ("dist_gsync, one group", Side("dist_gsync", EVERYBODY), Side("dist_sync", EVERYBODY)),
+    ("dist_gsync, two groups", Side("dist_gsync", HALVES), Side("dist_sync", EVERYBODY)),
+    ("dist_ssync", Side("dist_ssync", EVERYBODY), Side("dist_async", EVERYBODY)),
 )
+KINDS = (("dist_sync", EVERYBODY), ("dist_gsync", HALVES), ("dist_ssync", EVERYBODY))
 
 
 def main(options):
@@ -35,15 +43,18 @@ def main(options):
     The function also prints the memory of the servers, and the time of a first step with 2,000
     keys.
 
-    Args: `options` of the command line, not used.
+    Args: `options` of the command line; `options.against` is another checkout, or None.
     """
     python = mxnet_environment("1.9.1").python
+    if options.against:
+        compare_checkouts(python, pathlib.Path(options.against) / "python")
+        return
     for label, tested, stock in PAIRS:
         for what, arrays, size, steps in SIZES:
             found, memory = in_turns(python, (tested, stock), arrays, size, steps, ROUNDS)
             tell(
-                "%s / %s, %s" % (label, stock[0], what),
-                [blocks[1:] for blocks in found],
+                "%s / %s, %s" % (label, stock.kv, what),
+                [[seconds for seconds, _ in blocks[1:]] for blocks in found],
                 1000,
                 "ms a step",
             )
@@ -63,8 +74,24 @@ def main(options):
                 order,
                 in_turns(python, [(tested, stock)[side] for side in order], 2000, 10, 1, 0)[0],
             ):
-                found[side].append(blocks[0])
-        tell("%s / %s, 2,000 keys" % (label, stock[0]), found, 1, "s to the first step's end")
+                found[side].append(blocks[0][0])
+        tell("%s / %s, 2,000 keys" % (label, stock.kv), found, 1, "s to the first step's end")
+
+
+def compare_checkouts(python, package):
+    """Print the ratios of steps of this checkout to steps of another, for KINDS and SIZES.
+
+    The ratios are those of the times, and of the CPU times of worker 0.
+
+    Args: `python` the interpreter; `package` the folder of the other checkout that holds mxcluster.
+    """
+    for kv, groups in KINDS:
+        for what, arrays, size, steps in SIZES:
+            sides = Side(kv, groups), Side(kv, groups, package)
+            found, _ = in_turns(python, sides, arrays, size, steps, 2 * ROUNDS)
+            for part, unit in enumerate(("ms a step", "ms of CPU a step of a worker")):
+                blocks = [[taken[part] for taken in side[1:]] for side in found]
+                tell("%s now / before, %s" % (kv, what), blocks, 1000, unit)
 
 
 def floor(python, pair):
@@ -75,18 +102,18 @@ def floor(python, pair):
 def in_turns(python, pair, arrays, size, steps, rounds):
     """Start two jobs that train in turns, one block of steps each.
 
-    Args: `python` the interpreter; `pair` two (kv, group of each worker); `arrays` the number of
-    keys; `size` the length of a key's array; `steps` of a block; `rounds` the number of blocks
-    after the first one.
+    Args: `python` the interpreter; `pair` two Sides; `arrays` the number of keys; `size` the length
+    of a key's array; `steps` of a block; `rounds` the number of blocks after the first one.
 
     Returns:
-        ([[seconds of a step, for each block], for each job], [bytes of the servers, for each job]).
+        ([[(seconds, CPU seconds) of a step, for each block], for each job],
+        [bytes of the servers, for each job]).
     """
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "turns").mkdir()
         jobs = []
-        for side, (kv, groups) in enumerate(pair):
+        for side, (kv, groups, package) in enumerate(pair):
             script = pathlib.Path(__file__).with_name("_steps.py")
             jobs.append(
                 Job(
@@ -98,6 +125,7 @@ def in_turns(python, pair, arrays, size, steps, rounds):
                     port=PORT + 40 * side,
                     staleness=3,
                     heartbeat=60,
+                    package=package,
                     arguments=[
                         kv,
                         arrays,

@@ -110,13 +110,15 @@ def struck(cluster, engine, action, **knobs):
 def nothing_is_left(cluster, engine):
     """Wait for the end of all processes and jobs.
 
-    The batch system ends its own script of a job, and forgets the job, after the last status.
+    The batch system ends its own script of a job, and forgets the job, after the last status. Grid
+    Engine forgets a job of a node that was lost after the reports of the returned node, which come
+    every 40 s.
     """
 
     def left():
         return cluster.processes() + cluster.shell("node1", engine["jobs"])
 
-    until(lambda: not left(), 60, left, pause=0.5)
+    until(lambda: not left(), 300, left, pause=0.5)
 
 
 DISTRIBUTED = [scheme.name for scheme in schemes.SCHEMES if scheme.is_distributed]

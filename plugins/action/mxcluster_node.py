@@ -135,6 +135,8 @@ class ActionModule(NodeTask):
             made = self._arrivals_of(options.checkpoints, request)
             self._arrivals = Lasting.of(self._task).arrivals(made)
             request = request.replaced(took=self._arrivals.taken())
+        if collect:
+            request = self._at_once(request, collect)
         # ansible-playbook removes the local temporary folder at its end.
         board = Board(
             os.path.join(C.DEFAULT_LOCAL_TMP, options.board) if options.board else "", self._host
@@ -142,7 +144,7 @@ class ActionModule(NodeTask):
         result = self._wait(request, board)
         self._compare(request, board, result)
         self._draw(result)
-        offered = result.pop("checkpoints", None)
+        offered, collected = result.pop("checkpoints", None), result.pop("collected", None)
         if self._arrivals and offered and not result.get("ended"):
             try:
                 self._arrivals.bring(Offer.decode(offered), BRINGING * (options.patience or 10))
@@ -157,7 +159,7 @@ class ActionModule(NodeTask):
         ended = result.get("ended") and result.get("status")
         if collect and ended and not self._task.check_mode:
             collect = collect.replaced(reason=result["status"]["reason"])
-            result.update(self._bring_what_is_left(collect))
+            result.update(self._bring_what_is_left(collect, collected))
         return result
 
     def _follow_logs(self, request: Logs) -> TaskResult:
@@ -232,11 +234,13 @@ class ActionModule(NodeTask):
             return found
         return dict(found, failed=True, msg="\n".join(map(printable, problems)))
 
-    def _bring_what_is_left(self, request: Collect) -> TaskResult:
+    def _bring_what_is_left(self, request: Collect, packed: Optional[TaskResult]) -> TaskResult:
         """Fetch the files of the node's ended part of a job to the file O(into).
 
         After a lost connection the method tries again for O(patience) seconds, at most
         MOST_PATIENCE seconds.
+
+        Args: `packed` the files that the last poll has collected, None if it has not.
 
         Returns:
             {"packed": the result of `collect`}. After a failed fetch the dict also has "msg" and
@@ -245,23 +249,24 @@ class ActionModule(NodeTask):
         began, patience = time.monotonic(), min(self._options.patience, MOST_PATIENCE)
         self.limit_connecting(USUAL)
         while True:
-            brought = self._bring_once(request)
+            brought = self._bring_once(request, packed)
             if not brought.get("unreachable") or time.monotonic() - began >= patience:
                 return brought
+            packed = None
             time.sleep(PAUSES[0])
 
-    def _bring_once(self, request: Collect) -> TaskResult:
+    def _bring_once(self, request: Collect, packed: Optional[TaskResult]) -> TaskResult:
         """Try once to fetch the files of the node's part of a job to the file O(into).
+
+        Args: `packed` as for `_bring_what_is_left`.
 
         Returns:
             {"packed": the result of `collect`, or {} if `collect` failed}. If `collect` or the
             fetch failed, the dict also has "msg" and "failed" or "unreachable".
         """
-        packed, into = {}, str(self._options.into)
+        into = str(self._options.into)
         try:
-            if self._connection.become:
-                request = request.replaced(reader=self._who_logs_in())
-            packed = self._command(request)
+            packed = packed or self._command(self._with_reader(request))
             if packed.get("failed"):
                 return dict(packed, packed={})
             collected = Collected.decode(packed)
@@ -271,12 +276,12 @@ class ActionModule(NodeTask):
             return {
                 "unreachable" if is_of_connection(error) else "failed": True,
                 "msg": str(error),
-                "packed": packed,
+                "packed": packed or {},
             }
         except OSError as error:
             return {
                 "failed": True,
-                "packed": packed,
+                "packed": packed or {},
                 "msg": "cannot write the job's files on the controller (%s: %s). Correct the "
                 "cause, then fetch the files with train.yml -e attach=<job>"
                 % (error.filename or into, error.strerror or error),
@@ -359,6 +364,29 @@ class ActionModule(NodeTask):
         return checkpoint_arrivals.Arrivals(
             wanted.folder, self._host, wanted.keep, ask, wanted.plan, wanted.keep_best
         )
+
+    def _at_once(self, request: Wait, collect: Collect) -> Wait:
+        """Return `request` with `collect`, so that the last poll also collects the files.
+
+        Without a connection the method returns `request`, and the poll retries the lost node.
+        """
+        try:
+            return request.replaced(collect=self._with_reader(collect))
+        except AnsibleError as error:
+            if not is_of_connection(error):
+                raise
+            return request
+
+    def _with_reader(self, request: Collect) -> Collect:
+        """Return `request` with the uid of the login user, if Ansible becomes another user.
+
+        Only the first poll of a job asks the node for the uid.
+        """
+        if not self._connection.become:
+            return request
+        lasting = Lasting.of(self._task)
+        lasting.reader = lasting.reader or self._who_logs_in()
+        return request.replaced(reader=lasting.reader)
 
     def _who_logs_in(self) -> Optional[int]:
         """Return the uid of the login user before become, or None if `id` fails."""

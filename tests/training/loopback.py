@@ -62,7 +62,7 @@ class Job:
 
     A healthy process sends a heartbeat each second. The `heartbeat` timeout is much longer, because
     a busy machine may stop a process for seconds. A test of a job whose processes notice a death
-    chooses a shorter one.
+    chooses a shorter one. `package` is the folder that holds mxcluster.
 
     `addresses` has the address of each process.
     """
@@ -83,6 +83,7 @@ class Job:
         staleness=0,
         wrap=(),
         heartbeat=60,
+        package=NODE_PACKAGE,
     ):
         each = 1 + max(groups) if kv == "dist_gsync" else 1  # processes of a server
         servers = [
@@ -104,7 +105,7 @@ class Job:
             stream.write(token)
         self._common = dict(
             PATH=os.environ["PATH"],
-            PYTHONPATH=str(NODE_PACKAGE),
+            PYTHONPATH=str(package),
             HOME=str(self.folder),
             DMLC_PS_ROOT_URI=_address(SCHEDULER),
             DMLC_PS_ROOT_PORT=str(port),

@@ -380,6 +380,8 @@ def test_uses_that_training_programs_do_not_make(every_mxnet, tmp_path, kv, grou
     ("dist_ssync", "name"),
     ("dist_gsync", "name"),
     ("dist_gsync", "numpy"),
+    ("dist_sync", "rank_0"),
+    ("dist_gsync", "rank_0"),
 )
 def test_more_uses(every_mxnet, tmp_path, kv, which):
     more = {"arguments": [kv, which], "environment": {"MXNET_KVSTORE_BIGARRAY_BOUND": "4"}}

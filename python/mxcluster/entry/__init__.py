@@ -7,6 +7,7 @@ As root, this process manages the systemd units, the firewall rules and the left
 process with the rights of the training user carries out the command (see `entry.commands`).
 """
 
+import contextlib
 import os
 from typing import List, Optional, cast
 
@@ -18,10 +19,11 @@ from mxcluster.model.answers import (
     Collected,
     JobList,
     Looked,
+    Progress,
     Recorded,
     Stopped,
 )
-from mxcluster.model.protocol import Collect, Look, OfJob, Request, Start, Stop
+from mxcluster.model.protocol import Collect, Look, OfJob, Request, Start, Stop, Wait
 
 
 def run(request: Request) -> Answer:
@@ -37,6 +39,8 @@ def run(request: Request) -> Answer:
         return _stop(request, unit, swept)
     if isinstance(request, Collect):
         return _collect(request, unit, swept)
+    if isinstance(request, Wait):
+        return _wait(request)
     if unit and isinstance(request, Start) and not (request.plan and request.plan.batch):
         return units.start(request, unit)
     return _corrected(request, programs.answer_of(request))
@@ -60,6 +64,23 @@ def _stop(request: Stop, unit: Optional[str], swept: List[str]) -> Stopped:
         ) from error
     settled = units.settle(request, unit) if unit else []
     return answer.replaced(left=[*answer.left, *settled, *swept])
+
+
+def _wait(request: Wait) -> Progress:
+    """Wait for the end of the job. If this part of the job has ended well, also collect its files.
+
+    So the last poll and the collection are one command. If the files cannot be collected, the
+    answer is that of the poll, and the controller asks again for the files alone.
+    """
+    # The training user gives the answer, but not the files that root has collected.
+    answer = cast(Progress, programs.answer_of(request)).replaced(collected=None)
+    status = answer.status
+    if request.collect is None or not status.has_ended or status.has_failed:
+        return answer
+    with contextlib.suppress(MxclusterError):
+        collected = run(request.collect.replaced(reason=status.reason or ""))
+        answer = answer.replaced(collected=cast(Collected, collected))
+    return answer
 
 
 def _collect(request: Collect, unit: Optional[str], swept: List[str]) -> Collected:

@@ -151,31 +151,6 @@ class JobState(AnswerWithStatus):
     """{process: its latest events}."""
 
 
-class Progress(JobState):
-    """The status of a job, with the latest events and pulses of its processes."""
-
-    status: Status = field(record(Status))
-    pulses: Mapping[str, LatestPulse] = field(
-        table(names.process, record(LatestPulse), MOST_PROCESSES), default={}
-    )
-    checkpoints: Optional[Offer] = field(optional(record(Offer)), default=None)
-    """The checkpoints that the node offers, None without a manifest."""
-
-    @property
-    def newest(self) -> str:
-        """The name of the newest checkpoint, "" without one. See `Offer.newest`."""
-        return self.checkpoints.newest if self.checkpoints else ""
-
-
-class Stopped(AnswerWithStatus):
-    """The end of a job, with the last status or None if the job never ran."""
-
-    ran: bool = field(flag)
-    """True if the command has ended a job."""
-    left: Sequence[str] = field(_lines, default=[])
-    """The leftover processes, ports and units."""
-
-
 class Collected(Answer):
     """The files of a job in a tar file."""
 
@@ -197,6 +172,33 @@ class Collected(Answer):
     """The path of the tar file. Root gives it."""
     spooled: bool = field(flag, default=False)
     """True if the login user can read the file `output`. Root sets this field."""
+
+
+class Progress(JobState):
+    """The status of a job, with the latest events and pulses of its processes."""
+
+    status: Status = field(record(Status))
+    pulses: Mapping[str, LatestPulse] = field(
+        table(names.process, record(LatestPulse), MOST_PROCESSES), default={}
+    )
+    checkpoints: Optional[Offer] = field(optional(record(Offer)), default=None)
+    """The checkpoints that the node offers, None without a manifest."""
+    collected: Optional[Collected] = field(optional(record(Collected)), default=None)
+    """The files of the ended part, None unless `wait` was to collect them."""
+
+    @property
+    def newest(self) -> str:
+        """The name of the newest checkpoint, "" without one. See `Offer.newest`."""
+        return self.checkpoints.newest if self.checkpoints else ""
+
+
+class Stopped(AnswerWithStatus):
+    """The end of a job, with the last status or None if the job never ran."""
+
+    ran: bool = field(flag)
+    """True if the command has ended a job."""
+    left: Sequence[str] = field(_lines, default=[])
+    """The leftover processes, ports and units."""
 
 
 class Logs(Answer):

@@ -48,7 +48,7 @@ PIECE = 1 << 20  # bytes of a piece of a checkpoint, without another number
 LONGEST_SCRIPT = 1 << 27  # characters of a script's folder in base64
 # The action plugin of mxcluster_node, or the head of a batch job, sets these fields. A task does
 # not.
-FROM_PLUGIN = ("check", "lease", "offsets", "reader", "shared", "told", "token", "took")
+FROM_PLUGIN = ("check", "collect", "lease", "offsets", "reader", "shared", "told", "token", "took")
 PATHS = ("job_dir", "jobs_dir", "output", "spool")  # fields with paths on the node
 CURE = (
     "Read the job's logs with logs.yml, end the job with stop.yml, and run provision.yml if the "
@@ -308,6 +308,32 @@ class Queue(OfJob, kind="queue"):
     """The ticket to write or renew, None to withdraw the ticket of a job that gives up."""
 
 
+class Collect(OfJob, kind="collect"):
+    """Pack the files of a job into a tar file."""
+
+    ANSWER = answers.Collected
+    CHANGES = True
+    SWEEPS = True
+    output: str = field(names.node_path)
+    """The tar file on the node."""
+    spool: Optional[str] = field(optional(or_empty(names.node_path)), default=None)
+    """The folder for the tar file if root packs files of another user; created if missing. Only
+    root can write to the folder, so no other user can replace the tar file before the controller
+    fetches it."""
+    reason: str = field(words, key="told", default="")
+    """The reason of the job's end from the answer to `wait`, empty if unknown. If the job is a
+    unit, root compares the reason with the unit's state."""
+    reader: Optional[int] = field(optional(whole(0, 2**32 - 1)), default=None)
+    """The uid of the login user, who becomes the owner of the tar file in the spool."""
+    arguments: CollectRequest = field(
+        record(CollectRequest), key="request", default=CollectRequest()
+    )
+
+    def limit(self) -> float:
+        """Return the limit for a long transfer to a disk."""
+        return LIMIT_OF_COLLECT
+
+
 class Wait(OfJob, kind="wait"):
     """Wait for the end of a job, and renew the job's lease."""
 
@@ -316,6 +342,9 @@ class Wait(OfJob, kind="wait"):
     """The maximum duration in seconds. Half the job's lease is another limit."""
     took: str = field(or_empty(_checkpoint), default="")
     """The name of a checkpoint that is complete on the controller."""
+    collect: Optional[Collect] = field(optional(record(Collect)), default=None)
+    """The request for the files of the part, which the node carries out at once if the part has
+    ended well. A failure goes to the controller first, because other nodes still run."""
 
     def limit(self) -> float:
         """Return the usual limit after the end of the wait."""
@@ -390,32 +419,6 @@ class Piece(OfJob, kind="piece"):
     """The position of the first byte in the file."""
     most: int = field(whole(1, 1 << 30), default=PIECE)
     """The maximum number of bytes."""
-
-
-class Collect(OfJob, kind="collect"):
-    """Pack the files of a job into a tar file."""
-
-    ANSWER = answers.Collected
-    CHANGES = True
-    SWEEPS = True
-    output: str = field(names.node_path)
-    """The tar file on the node."""
-    spool: Optional[str] = field(optional(or_empty(names.node_path)), default=None)
-    """The folder for the tar file if root packs files of another user; created if missing. Only
-    root can write to the folder, so no other user can replace the tar file before the controller
-    fetches it."""
-    reason: str = field(words, key="told", default="")
-    """The reason of the job's end from the answer to `wait`, empty if unknown. If the job is a
-    unit, root compares the reason with the unit's state."""
-    reader: Optional[int] = field(optional(whole(0, 2**32 - 1)), default=None)
-    """The uid of the login user, who becomes the owner of the tar file in the spool."""
-    arguments: CollectRequest = field(
-        record(CollectRequest), key="request", default=CollectRequest()
-    )
-
-    def limit(self) -> float:
-        """Return the limit for a long transfer to a disk."""
-        return LIMIT_OF_COLLECT
 
 
 class Reply(Record):

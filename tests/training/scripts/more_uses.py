@@ -1,6 +1,6 @@
 """Uses of a kv-store that each need a new store.
 
-Arguments: kv, and the use: name, modules, sparse or numpy.
+Arguments: kv, and the use: name, modules, sparse, numpy or rank_0.
 """
 
 import sys
@@ -41,17 +41,18 @@ def modules():
 
 
 def sparse():
-    """The gradient of a dense weight is sparse, as of an Embedding with sparse_grad."""
+    """The gradient of a dense weight is sparse, as of an Embedding with sparse_grad.
+
+    Once a store checked the gradients of the first step only, and then aborted.
+    """
     kv = mx.kv.create(kind)
-    kv.init(0, mx.nd.ones((4, 2)))
+    weight, sparse = mx.nd.ones((4, 2)), mx.nd.ones((4, 2)).tostype("row_sparse")
+    kv.init(0, weight)
     kv.set_optimizer(mx.optimizer.SGD())
-    refused(
-        TypeError,
-        ["row_sparse", "dense parameters only"],
-        kv.push,
-        0,
-        mx.nd.ones((4, 2)).tostype("row_sparse"),
-    )
+    for _ in range(2):
+        refused(TypeError, ["row_sparse", "dense parameters only"], kv.push, 0, sparse)
+        kv.push(0, mx.nd.ones((4, 2)))
+        kv.pull(0, out=weight)
 
 
 def numpy():
@@ -67,5 +68,21 @@ def numpy():
     assert (weight.asnumpy() < 1).all(), weight
 
 
-{"name": name, "modules": modules, "sparse": sparse, "numpy": numpy}[which]()
+def rank_0():
+    """Only rank 0 sets the optimizer."""
+    kv = mx.kv.create(kind)
+    weight = mx.nd.ones((4,))
+    kv.init(0, weight)
+    if kv.rank == 0:
+        kv.set_optimizer(mx.optimizer.SGD(learning_rate=1, wd=0, rescale_grad=1.0))
+    kv._barrier()
+    if kv.rank and kind != "dist_sync":
+        refused(ValueError, ["call set_optimizer() before push()"], kv.push, 0, weight)
+    elif kind == "dist_sync":
+        kv.push(0, mx.nd.ones((4,)))
+        kv.pull(0, out=weight)
+        assert (weight.asnumpy() == 1 - 2).all(), weight
+
+
+{"name": name, "modules": modules, "sparse": sparse, "numpy": numpy, "rank_0": rank_0}[which]()
 print("right")

@@ -156,7 +156,7 @@ def test_a_helper_that_hangs_is_killed(job):
 
 def test_a_changed_status_does_not_end_the_meter(job, monkeypatch):
     monkeypatch.chdir(job.path)
-    own = meter.Meter(UsageRequest(host="node1", interface="lo", gpus=[]), job)
+    own = meter.Meter(UsageRequest(host="node1", interface="lo", gpus=[]), job.path)
     own.look()
     with open(job.file("status.json"), "w") as stream:
         stream.write("[")

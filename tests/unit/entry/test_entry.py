@@ -21,11 +21,20 @@ from mxcluster.ansible import node_program
 from mxcluster.ansible.contact import Output
 from mxcluster.entry import leftovers, programs
 from mxcluster.errors import MxclusterError
-from mxcluster.model.answers import Collected, Held, JobList, Looked, Recorded, Stopped
+from mxcluster.model.answers import (
+    Collected,
+    Held,
+    JobList,
+    Looked,
+    Progress,
+    Recorded,
+    Stopped,
+)
 from mxcluster.model.node_record import MachineFacts, NodeFacts
 from mxcluster.model.protocol import COMMANDS, RecordNode
 from tests import needs
 from tests.plans import part_json
+from tests.unit import statuses
 
 ROOT = Path(__file__).parents[3]
 EVERYBODYS = "/usr/bin/python3"  # only its owner may be able to reach the tests' Python
@@ -141,6 +150,37 @@ def test_root_compares_an_end_with_the_unit_before_ending_the_unit(monkeypatch):
     assert answer.left == ["unit mxcluster-agent@j.service is active"]
 
 
+@pytest.mark.parametrize("reason, collects", [("done", True), ("failed", False), (None, False)])
+def test_the_end_of_a_wait_collects_the_files_of_a_part_that_ended_well(
+    monkeypatch, reason, collects
+):
+    """Other nodes hear of a failure before the files are packed, which may take minutes."""
+    ended = {"state": "ended", "reason": reason} if reason else {}
+    waited = Progress(status=statuses.status(dict(ended, processes=[])))
+    forged = Collected(files=9, bytes=9, problem=None)
+    told = {"wait": waited.replaced(collected=forged), "collect": forged.replaced(files=1)}
+    seen = []
+    monkeypatch.setattr(programs, "answer_of", lambda one: seen.append(one) or told[one.KIND])
+    collect = {"command": "collect", "job_dir": "/j", "output": "/o"}
+    answer = entry.run(request("wait", job_dir="/j", collect=collect))
+    assert [one.KIND for one in seen] == ["wait", *["collect"] * collects]
+    assert (answer.collected.files if collects else answer.collected) == (1 if collects else None)
+    assert not collects or seen[1].reason == "done"
+
+
+def test_files_that_cannot_be_collected_do_not_spoil_the_end_of_a_wait(monkeypatch):
+    def told(one):
+        if one.KIND == "wait":
+            ended = {"state": "ended", "reason": "done", "processes": []}
+            return Progress(status=statuses.status(ended))
+        raise MxclusterError("the folder is gone")
+
+    monkeypatch.setattr(programs, "answer_of", told)
+    collect = {"command": "collect", "job_dir": "/j", "output": "/o"}
+    answer = entry.run(request("wait", job_dir="/j", collect=collect))
+    assert answer.status.has_ended and answer.collected is None
+
+
 def test_stop_ends_the_unit_after_a_failure_of_the_users_process(monkeypatch):
     def spoiled(given):
         raise MxclusterError("status.json is not JSON")
@@ -250,11 +290,12 @@ def pack_for(tmp_path, user, reader):
     started = enter(python, command="start", plan=plan, user=user, **job)
     assert started.get("job") == "job", started
     assert os.stat(job["job_dir"]).st_uid == pwd.getpwnam(user or "root").pw_uid
-    enter(python, command="wait", user=user, **WAIT, **job)
     (tmp_path / "spool").mkdir()
     (tmp_path / "spool" / "job.tar").symlink_to(tmp_path / "elsewhere")
-    job.update(output=job["job_dir"] + "/o.tar", spool=str(tmp_path / "spool"), reader=reader)
-    packed = enter(python, command="collect", user=user, **job)
+    collect = dict(command="collect", output=job["job_dir"] + "/o.tar", reader=reader, **job)
+    collect.update(spool=str(tmp_path / "spool"), user=user)
+    waited = enter(python, command="wait", user=user, collect=collect, **WAIT, **job)
+    packed = waited["collected"]
     assert packed["spooled"], packed
     pattern = re.escape(str(tmp_path / "spool")) + r"/job-[^/]+\.tar"
     assert re.fullmatch(pattern, packed["output"]), packed

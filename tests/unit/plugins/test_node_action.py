@@ -314,6 +314,19 @@ def test_the_archive_is_fetched_at_the_end_and_removed_there(monkeypatch, tmp_pa
     assert into.read_bytes() == b"what is left" and not there.exists()
 
 
+def test_the_last_poll_also_collects_the_files(monkeypatch, tmp_path):
+    """A command less for each node of a job."""
+    made, commands, node, there, into = waits(tmp_path)
+    seen, ask = [], made.ask
+    made.ask = lambda python, request, *_: (
+        seen.append(request) or dict(ask(python, request), collected=packed(there))
+    )
+    result = run(made, monkeypatch)
+    assert commands == ["wait"] and "collected" not in result
+    assert seen[0].collect.output == "/jobs/j/collected.tar"
+    assert result["packed"] == packed(there) and into.read_bytes() == b"what is left"
+
+
 def test_no_node_fills_the_disk_of_the_controller(monkeypatch, tmp_path):
     """The archive needs space twice, since the controller unpacks it."""
     made, _, node, there, into = waits(tmp_path, packed(there=tmp_path / "spool" / "j.tar"))
@@ -390,7 +403,7 @@ def test_a_connection_lost_during_a_fetch_is_tried_again(clock, monkeypatch, tmp
     made, commands, node, there, into = waits(tmp_path, becomes=True)
     answers, troubles = (
         [DONE] + [LOST] * (where == "collect") + [packed(there)],
-        [LOST] * (where != "collect"),
+        [LOST, LOST] * (where != "collect"),  # for the last poll, and for the first fetch
     )
 
     def ask(python, request, *_):

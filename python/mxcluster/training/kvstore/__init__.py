@@ -14,11 +14,12 @@ update on servers  `gsync_server.GroupUpdate`            `ssync_server.StaleUpda
 shared data        `shared_memory.Memory` of a host      a clock under a separate key
 =================  ====================================  =================================
 
-`server_update` has the base class of both updates. `install` puts the stores into
-``mx.kv.create``. `server_messages` sends messages from workers to servers. `mxcluster.seal` and
-`optimizer_json` check the messages, and `server_classes` lists the allowed classes. `agreement`
-compares the messages of all workers. `optimizer_states` saves and loads the optimizer's states in
-checkpoints.
+`pull_order` keeps a worker's pushes behind the pulls of their keys, also those of MXNet's own
+stores (`stock_store`). `server_update` has the base class of both updates. `install` puts the
+stores into ``mx.kv.create``. `server_messages` sends messages from workers to servers.
+`mxcluster.seal` and `optimizer_json` check the messages, and `server_classes` lists the allowed
+classes. `agreement` compares the messages of all workers. `optimizer_states` saves and loads the
+optimizer's states in checkpoints.
 
 A row of `mxcluster.schemes` names the store and the update of each scheme.
 """

@@ -12,18 +12,8 @@ from mxnet.kvstore import KVStore
 
 from mxcluster.environment import BOUND
 from mxcluster.training.kvstore import key_layout, server_messages
-from mxcluster.training.kvstore.worker_base import (
-    IS_OLD,
-    Arrays,
-    Keys,
-    Optimizer,
-    OwnStore,
-    Place,
-    Values,
-    first,
-    pairs,
-    part,
-)
+from mxcluster.training.kvstore.call_arguments import Arrays, Keys, Values, first, pairs
+from mxcluster.training.kvstore.worker_base import IS_OLD, Optimizer, OwnStore, Place, part
 
 # Attributes of an optimizer that all processes compute alike.
 _COUNTED = ("num_update", "_index_update_count", "_all_index_update_counts", "lr_scheduler")
@@ -82,12 +72,12 @@ class GroupedStore(OwnStore):
         # MXNet's pushpull refuses compressed gradients.
         if out is None or self.compresses or not hasattr(KVStore, "pushpull"):
             return super(GroupedStore, self).pushpull(key, value, out, priority)
-        self._send_report(key, value)
+        self._begin_push(key, value)
         keys, values = self._spread(key, value)
         self._record_push(keys)
         self._unpulled.difference_update(keys)
-        outs = self._spread(key, out)[1]
-        return KVStore.pushpull(self, keys, values, out=outs, priority=priority)
+        KVStore.pushpull(self, keys, values, out=self._spread(key, out)[1], priority=priority)
+        self._order.pulls(key, out)
 
     def pull(
         self,

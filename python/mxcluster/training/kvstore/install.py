@@ -14,7 +14,8 @@ from mxcluster import schemes
 from mxcluster.errors import did_you_mean
 from mxcluster.node.mxnet_types import KVStore, Method, Module, Trainer
 from mxcluster.training.kvstore import load, server_messages
-from mxcluster.training.kvstore.worker_base import Keys, Values
+from mxcluster.training.kvstore.call_arguments import Keys, Values
+from mxcluster.training.kvstore.stock_store import ordered
 
 LOCAL = (
     "local",
@@ -235,12 +236,12 @@ def _made(kind: str, name: str, original: Callable[[str], KVStore]) -> KVStore:
     scheme = _OWN.get(kind)
     if scheme is None:
         # MXNet's Module divides gradients by all batch sizes only if the type contains "_sync".
-        store = original(kind if name.lower() == "dist" else name)
+        store = ordered(original(kind if name.lower() == "dist" else name))
         server_messages.send(store, "begin", kind)
         return store
     groups = _groups()
     if scheme.with_one_group and len(set(groups)) == 1:
-        return original(scheme.with_one_group)
+        return ordered(original(scheme.with_one_group))
     return load(scheme.store)(groups, int(os.environ["MXCLUSTER_INDEX"]))
 
 

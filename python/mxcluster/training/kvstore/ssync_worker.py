@@ -11,14 +11,9 @@ from mxcluster import events
 from mxcluster.model.events import Iteration, StoreWaits
 from mxcluster.training.kvstore import key_layout
 from mxcluster.training.kvstore.backoff import Backoff
+from mxcluster.training.kvstore.call_arguments import Arrays, first
 from mxcluster.training.kvstore.ssync_server import CLOCK_KEY, FINISHED
-from mxcluster.training.kvstore.worker_base import (
-    IS_OLD,
-    Arrays,
-    OwnStore,
-    Place,
-    first,
-)
+from mxcluster.training.kvstore.worker_base import IS_OLD, OwnStore, Place
 
 Pull = Tuple[List[int], List[Arrays], int]  # the arguments of `StaleStore._pull`
 

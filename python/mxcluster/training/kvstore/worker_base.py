@@ -2,7 +2,7 @@
 
 import ctypes
 import sys
-from typing import Dict, List, Optional, Set, Tuple, Union
+from typing import Dict, List, Optional, Tuple
 
 import mxnet
 import numpy
@@ -13,12 +13,9 @@ from mxcluster import schemes
 from mxcluster.model.server_messages import Report
 from mxcluster.node.mxnet_types import NDArray, Optimizer, Parameters
 from mxcluster.training.kvstore import server_messages
+from mxcluster.training.kvstore.call_arguments import Arrays, Key, Keys, Values, first, pairs
+from mxcluster.training.kvstore.pull_order import PullOrder
 
-Key = Union[str, int]  # a key in the script
-# The arguments `key` and `value` of a call: one key with its arrays, or a list of each.
-Keys = Union[Key, List[str], List[int], Tuple[Key, ...]]
-Arrays = Union[NDArray, List[NDArray], Tuple[NDArray, ...]]  # one array, or one for each device
-Values = Union[Arrays, List[Arrays], Tuple[Arrays, ...]]
 Place = Tuple[int, Optional[int], Optional[int]]  # (key, begin, end), see `OwnStore._places`
 
 IS_OLD = tuple(int(part) for part in mxnet.__version__.split(".")[:2]) < (1, 3)
@@ -54,7 +51,7 @@ class OwnStore(KVStore):
         self._sent: Optional[Tuple[float, float]] = None  # (rescale_grad, lr) on the servers
         self._known_keys = 0  # number of the keys that the servers know
         self._number = 0  # version of the latest optimizer, from 1; 0 without an optimizer
-        self._checked: Set[Key] = set()  # the script's keys with a checked gradient
+        self._order = PullOrder()
         self._warned = False
         server_messages.send(self, "begin", self.name)
 
@@ -120,7 +117,7 @@ class OwnStore(KVStore):
         Raises ValueError if the store has no optimizer, or if the optimizer's rescale_grad has
         changed. Raises TypeError for a gradient other than dense float32.
         """
-        self._send_report(key, value)
+        self._begin_push(key, value)
         self._push(*self._spread(key, value), priority=priority)
 
     def pull(
@@ -132,6 +129,7 @@ class OwnStore(KVStore):
     ) -> None:
         """Pull the weights of the parameters `key` into the arrays `out`."""
         self._pull(*self._spread(key, out), priority=priority)
+        self._order.pulls(key, out)
 
     def pushpull(
         self, key: Keys, value: Values, out: Optional[Values] = None, priority: int = 0
@@ -244,20 +242,27 @@ class OwnStore(KVStore):
                 "use dist_sync" % (name, dtype, self.name)
             )
 
-    def _send_report(self, key: Keys, value: Values) -> None:
+    def _begin_push(self, key: Keys, value: Values) -> None:
+        """Check the gradients of a push, report to the servers, and order the push behind pulls.
+
+        Args: `key` and `value` the arguments of the push.
+
+        Raises TypeError for a gradient other than dense float32, and the errors of `_send_report`.
+        """
+        new = self._order.new(key, value)
+        for name, gradient in new:  # The type of an array does not change.
+            self._check(name, gradient)
+        self._send_report()
+        self._order.pushes(new)
+
+    def _send_report(self) -> None:
         """Send this worker's optimizer and the order of string keys to the servers before a push.
 
         The method sends only an optimizer or keys that the servers do not have yet.
 
-        Args: `key` and `value` the arguments of the push.
-
         Raises ValueError without an optimizer, or if the optimizer's rescale_grad has changed since
-        the last message. Raises TypeError for a gradient other than dense float32.
+        the last message.
         """
-        for name, arrays in pairs(key, value):
-            if name not in self._checked:  # A gradient has the same type in every step.
-                self._check(name, first(arrays))
-                self._checked.add(name)
         optimizer = self._optimizer
         if optimizer is None:
             raise ValueError(
@@ -306,21 +311,6 @@ class OwnStore(KVStore):
 
     def _as_json(self, optimizer: Optimizer) -> str:
         return server_messages.as_json(optimizer)
-
-
-def pairs(key: Keys, value: Values) -> List[Tuple[Key, Arrays]]:
-    """Return [(key, arrays), ...] for the arguments `key` and `value` of a call.
-
-    The item ``arrays`` is one NDArray, or a list with one NDArray for each device.
-    """
-    if isinstance(key, (list, tuple)):
-        return list(zip(key, value))
-    return [(key, value)]
-
-
-def first(arrays: Arrays) -> NDArray:
-    """Return `arrays` if it is one array, or the first array of the list `arrays`."""
-    return arrays[0] if isinstance(arrays, (list, tuple)) else arrays
 
 
 def part(arrays: Arrays, place: Place) -> Arrays:
