@@ -1,5 +1,7 @@
 """Fit the batch sizes of the workers to the workers' speeds, for `balance=batch`.
 
+With `balance=deadline` the sizes are the planned samples of a step (`mxcluster.deadline`).
+
 Source: LB-BSP, arXiv 1806.02508, and SoCC 2020, doi 10.1145/3419111.3421299.
 
 Under dist_sync all workers wait for each other. Under dist_gsync the workers of a group wait for

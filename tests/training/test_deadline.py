@@ -135,6 +135,7 @@ def test_an_epoch_ends_with_its_samples_and_each_shard_is_walked_in_turn(
     assert [event["batch_size"] for event in ends] == [16, changes[0]["sizes"][0]] + [
         changes[-1]["sizes"][0]
     ]
+    assert {event["repeated"] for event in job.events("start")} == {0}
     # An epoch ends at the step at which the counted samples reach its samples.
     steps, epoch = [0, 0, 0], 0
     counted = 0

@@ -134,10 +134,10 @@ CONTRADICTIONS: Tuple[Contradiction, ...] = (
         "sizes decide the shares of the data: leave data_allocator out, or use -e balance=none",
     ),
     (
-        lambda given: given.balance == DEADLINE and given.compression != "none",
-        "balance=deadline is refused with compression=%(compression)s, because the workers tell "
-        "each other the counts of their samples over the servers, and compression would change "
-        "these counts: use -e compression=none, or -e balance=none",
+        lambda given: given.balance != "none" and given.compression != "none",
+        "balance=%(balance)s is refused with compression=%(compression)s, because the workers tell "
+        "each other their speeds and counts over the servers, and compression would change these "
+        "numbers: use -e compression=none, or -e balance=none",
     ),
     (
         lambda given: given.balance == DEADLINE and given.least_batch > given.batch_size,

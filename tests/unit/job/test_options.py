@@ -365,6 +365,7 @@ def test_only_ssync_inherits_the_staleness(given, old, staleness):
             "balance=batch is refused with a script, because only the program",
         ),
         ({"data_allocator": 1}, "data_allocator=1 and kv=dist_sync, because the batch sizes"),
+        ({"compression": "2bit"}, "balance=batch is refused with compression=2bit, because the"),
         ({"balance": "none", "step_ms": 5, "script": "x.py"}, "step_ms=5 is refused with a script"),
     ],
 )

@@ -118,7 +118,7 @@ class Training:
             networks.check_loss(symbol)
             sizes = sizes_of(args, self.shards)
             self.batch_size = sizes.first[self.shards.index]
-            self.share = self.shards.of_sizes(sizes.first)
+            self.share = self._share(sizes.first)
             if args.balance == DEADLINE:
                 together = members.Members(self.shards, sizes, args.batch_size, args.progress)
         self.bound = together.own_small if together else self.batch_size
@@ -147,6 +147,12 @@ class Training:
             self.balance = self.measured = balance.Balance(self.kv, parameters, self.shards, sizes)
         self.use = quota.Steps(limit if self.measured else None)
         self.saver = checkpoint.saver_of(args, self.module, self.kv, self.shards.index)
+
+    def _share(self, sizes: Sequence[int]) -> shard.Work:
+        """Return the epoch of this worker with the batch `sizes` of all workers."""
+        share = self.shards.of_sizes(sizes)
+        # With balance=deadline a worker goes on in its shard, and fills up no batch.
+        return share._replace(repeated=0) if self.args.balance == DEADLINE else share
 
     def _bind(self, symbol: Symbol, contexts: List[Context]) -> None:
         """Make the Module of the network `symbol`, with weights and an optimizer."""
@@ -340,7 +346,7 @@ class Training:
         event = self.balance.event(epoch)
         if index == self.balance.members[0]:
             self.log.write(event)
-        self.share = self.shards.of_sizes(self.balance.sizes)
+        self.share = self._share(self.balance.sizes)
         self.batch_size = self.balance.sizes[index]
         say(
             "epoch %d: batch sizes %s for speeds of %s samples/s. This worker trains samples %d to "
