@@ -27,7 +27,7 @@ def test_a_profile():
 def test_the_files_of_a_sweep(name):
     folder = SAMPLES / "sweeps" / name
     content = read("sweeps", name, "sweep.json")
-    spec = specs.checked(content, content["sweep"])
+    spec = specs.checked(content, content["sweep"], "sweep.json")
     assert spec.encode() == content
     records = results.read(str(folder), spec)
     lines = (folder / "results.jsonl").read_text().splitlines()

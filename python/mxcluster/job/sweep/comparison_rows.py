@@ -8,7 +8,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 from mxcluster.job.sweep import comparison, limit, readings, stages
 from mxcluster.job.sweep.stages import Records
 from mxcluster.job.verdict_text import clock, figure
-from mxcluster.lists import listed, quantile
+from mxcluster.lists import listed, quantile, several
 from mxcluster.model import sweep_schemes
 from mxcluster.model.sweep import FAILED, OK, Comparison, ComparisonRecord, Setting
 
@@ -156,11 +156,7 @@ def remarks(spec: Comparison, records: Records) -> List[str]:
 def _edges(spec: Comparison, records: Records) -> List[str]:
     names = [
         "%s with momentum %g at %g"
-        % (
-            sweep_schemes.of(scheme).title,
-            momentum,
-            stages.best_of(line.scores).lr,
-        )
+        % (sweep_schemes.of(scheme).title, momentum, stages.best_of(line.scores).lr)
         for scheme in spec.knobs.schemes
         for momentum, line in zip(spec.knobs.momenta, stages.lines(spec, records, scheme))
         if line.at_edge and line.scores
@@ -185,9 +181,9 @@ def _coarse(spec: Comparison, records: Records) -> List[str]:
         return []
     worst, name = max(found)
     return [
-        "%d times to the target are coarser than %s: up to %s, of %s. Begin a new sweep with more "
-        "`evaluations`, or with a smaller batch_size if a job has fewer steps"
-        % (len(found), percent(readings.FINE), percent(worst, 1), name)
+        "the times to the target of %s are coarser than %s: up to %s, of %s. Begin a "
+        "new sweep with more evaluations, or with a smaller batch_size if a job has fewer steps"
+        % (several(len(found), "job"), percent(readings.FINE), percent(worst, 1), name)
     ]
 
 

@@ -84,14 +84,11 @@ def comparison(
             [_medians("median", 0, [row.target_s for row in best])],
             points=seeds,
         ),
-        Bars(
-            "Samples per second: median, quartiles%s" % ("; dashed: the limit" if limit else ""),
-            names,
-            "samples/s",
-            [_medians("samples/s", 2, [row.samples_per_s for row in best])],
-            level=limit,
-        ),
     ]
+    if any(row.samples_per_s.median is not None for row in best):
+        title = "Samples per second: median, quartiles" + ("; dashed: the limit" if limit else "")
+        speeds = _medians("samples/s", 2, [row.samples_per_s for row in best])
+        figures.append(Bars(title, names, "samples/s", [speeds], level=limit))
     if any(row.waited.median is not None for row in best):
         waits = [Quartiles(*map(_percent, row.waited)) for row in best]
         title = "Share of the training time in waits: median, quartiles"

@@ -173,7 +173,9 @@ def _speeds(
     axis: "Axes", rows: Sequence[ComparisonRow], limit: Optional[float], colours: Dict[str, str]
 ) -> None:
     for place, row in enumerate(rows):
-        low, speed, high = (one or 0.0 for one in row.samples_per_s)
+        low, speed, high = row.samples_per_s
+        if low is None or speed is None or high is None:  # a job shorter than its reports
+            continue
         axis.bar(place, speed, 0.6, color=colours[row.scheme])
         axis.errorbar(place, speed, [[speed - low], [high - speed]], capsize=4, color=style.INK)
         if row.waited.median is not None:

@@ -196,13 +196,23 @@ def test_each_median_has_its_quartiles():
     assert speeds.bars[0].low[1] == 155 and speeds.bars[0].high[1] == 165 and speeds.level == 200.0
 
 
+def test_jobs_without_a_common_speed_have_no_bars_of_speeds(tmp_path):
+    """A job that is shorter than a second has one report of each worker."""
+    spec, found = comparison()
+    short = {name: one.replaced(samples_per_s=None) for name, one in found.items()}
+    rows = comparison_rows.rows(spec, short)
+    titles = [one.title for one in plot_figures.comparison(rows, 0.9).figures]
+    assert not [title for title in titles if title.startswith("Samples per second")]
+    assert plots.comparison(rows, 0.9, None, str(tmp_path)).startswith(PNG)
+
+
 def test_a_coarse_time_to_the_target_has_a_remark():
     spec, found = comparison()
     assert comparison_rows.remarks(spec, found)[1:] == []
     name = name_of("bsp", 0.05, 2)
     found[name] = found[name].replaced(resolution=0.05)
     remark = comparison_rows.remarks(spec, found)[-1]
-    assert "1 times to the target are coarser than 2 %: up to 5.0 %, of mine-bsp" in remark
+    assert "the target of 1 job are coarser than 2 %: up to 5.0 %, of mine-bsp" in remark
     assert any(remark in line for line in summary.text(spec, found, "runs/mine"))
     assert remark in html.unescape(report.render(spec, found))
 
