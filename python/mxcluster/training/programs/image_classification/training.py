@@ -354,6 +354,7 @@ class Training:
             if self.meter.is_complete:
                 break
         mx.nd.waitall()
+        self.meter.lap("push_pull")  # the pull of the last step
         return time.monotonic() - began
 
     def _report(
