@@ -14,6 +14,7 @@ from tests.training.test_program import MAIN, Run
 from tests.training.test_resume import states_of
 
 EPOCHS = 5
+PARTS = ("data", "compute", "remainder", "exchange", "push_pull", "quota")  # of a step
 PACED = {"balance": "batch", "step_ms": 200, "num_epochs": EPOCHS, "lr": 0.02}
 
 
@@ -93,6 +94,25 @@ def test_unequal_batches_train_as_equal_ones(every_mxnet, tmp_path, digits):
         assert difference(momentum[0], states) < 1e-5
     assert max(np.abs(values).max() for values in momentum[0].values()) > 1e-3
     assert alone.of("end")[0]["samples"] == EPOCHS * 96
+
+
+def test_sizes_follow_the_speeds_of_measured_batches(mxnet_new, tmp_path, digits):
+    """A job with `measured` has no validation. It reports its sizes and the parts of its steps."""
+    knobs = dict(PACED, num_examples=140, batch_size=14, warm_up=5, measured=12, measure_waits=True)
+    job = train(mxnet_new.python, tmp_path / "job", digits, knobs, slowdowns=(1, 3))
+    sizes = job.events("balance")[-1]["sizes"]
+    assert np.abs(np.array(sizes) - [21, 7]).max() <= 1, sizes
+    assert job.events("epoch") == []
+    for index, size in enumerate(sizes):
+        (measured,), (waits,), (end,), parts = (
+            [event for event in job.events(kind) if event["index"] == index]
+            for kind in ("measured", "waits", "end", "step_times")
+        )
+        assert abs(measured["batch_size"] - size) <= 1 and parts[-1]["steps"] == 17
+        assert parts[-1]["samples"] > 17 * size if index else parts[-1]["samples"] < 17 * size
+        # Only the pull at the end of an epoch is in no batch.
+        assert 0.99 * waits["seconds"] <= sum(parts[-1][name] for name in PARTS) <= end["seconds"]
+        assert parts[-1]["compute"] > parts[0]["compute"] > 0
 
 
 def test_sizes_follow_the_speeds_and_each_sample_comes_once(mxnet_new, tmp_path, digits):

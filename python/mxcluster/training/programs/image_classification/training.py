@@ -396,6 +396,7 @@ class Training:
             if self.meter.is_complete:
                 break
         mx.nd.waitall()
+        self.meter.lap("push_pull")  # the pull of the last step
         self._copy_weights(epoch + 1)
         return time.monotonic() - began
 
