@@ -8,7 +8,7 @@ do not need these packages.
 
 import json
 import os
-from typing import Dict, List, Mapping, Optional, Tuple
+from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from mxcluster import checkpoints
 from mxcluster import events as event_files
@@ -95,15 +95,19 @@ def assemble(
     )
     verdict = verdict.replaced(checkpoint=last, best_checkpoint=best)
     if verdict.ok and plan.options.measures_cluster:
-        found_profile = profiles.complete(profile.measured(plan, events))
-        files.write_json(os.path.join(run_dir, profile.FILE), found_profile)
-        advised = scheme_table.lines(found_profile, plan, inventory)
-        verdict = verdict.replaced(proposal=profile.lines(found_profile) + advised)
+        verdict = verdict.replaced(proposal=_profile(run_dir, plan, events, inventory))
     files.write_json(os.path.join(run_dir, "verdict.json"), verdict)
     ended_record.end(run_dir, plan)
     history.add(run_dir, plan, verdict, events)
     write(run_dir, cache_dir)
     return verdict
+
+
+def _profile(run_dir: str, plan: Plan, events: Sequence[Event], inventory: str) -> List[str]:
+    """Write profile.json to the run folder, and return the lines about it for the user."""
+    found = profiles.complete(profile.measured(plan, events))
+    files.write_json(os.path.join(run_dir, profile.FILE), found)
+    return profile.lines(found) + scheme_table.lines(found, plan, inventory)
 
 
 def _settle_checkpoints(run_dir: str, plan: Plan) -> Tuple[Optional[str], Optional[str]]:
