@@ -1,7 +1,8 @@
 """A stand-in for a machine with GPUs, which runs the rows of `make gpu` where no GPU is.
 
-FAKE_GPUS is the number of its GPUs, by default 2. The libraries are those of the unit tests (fake_cuda.c, fake_nvml.c). No kernel module of NVIDIA is
-there, so no row of a stand-in is "passed".
+FAKE_GPUS is the number of its GPUs, by default 2. The libraries are those of the unit tests
+(fake_cuda.c, fake_nvml.c). No kernel module of NVIDIA is there, so no row of a stand-in is
+"passed".
 """
 
 import os
