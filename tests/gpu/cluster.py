@@ -88,11 +88,14 @@ def wanted(here, folder, cuda):
 class Cluster:
     """The cluster. `problem` is "" once `provision` has succeeded, else its reason.
 
+    `cuda` is the folder of CUDA, `job_environment` the variables of the jobs' processes.
+
     Args: `here` the Machine, with an MXNet; `folder` a new folder for the copy of the project.
     """
 
     def __init__(self, here, folder):
         self.here, self.problem, self.output, self.cuda = here, "not provisioned", "", ""
+        self.job_environment = {}
         self.project = Project(folder)
         self.state = self.project.path / ".state" / "gpu"
         self.folders = {
@@ -126,8 +129,8 @@ class Cluster:
 
     def _prepare_environment(self):
         """Give the playbooks this process's PATH and settings, and the libraries of CUDA."""
-        # nvidia-smi may be anywhere in the user's PATH.
-        kept = ("LD_LIBRARY_PATH", "FAKE_", *PASSED_ON)
+        # nvidia-smi may be anywhere in the user's PATH, and pip's settings are in the home.
+        kept = ("HOME", "LD_LIBRARY_PATH", "FAKE_", *PASSED_ON)
         self.project.environment.update(
             {name: value for name, value in os.environ.items() if name.startswith(kept)},
             PATH="%s:%s" % (self.project.programs, os.environ["PATH"]),
@@ -142,6 +145,7 @@ class Cluster:
         if "LD_LIBRARY_PATH" in self.project.environment:
             passed["LD_LIBRARY_PATH"] = self.project.environment["LD_LIBRARY_PATH"]
         given = settings(yaml.safe_load(local.read_text()), self.here.mxnet, self.state, passed)
+        self.job_environment = given["train_job_env"]
         for name, content in hosts(len(self.here.gpus)).items():
             (self.folders[name] / "group_vars").mkdir(parents=True)
             (self.folders[name] / "hosts.yml").write_text(yaml.safe_dump(content))
