@@ -13,6 +13,7 @@ import signal
 
 import yaml
 
+from mxcluster.cluster import pairs
 from mxcluster.cluster.version_table import table
 from mxcluster.model.check_answer import CudaProbe, CudaRuntime
 from mxcluster.model.node_record import Cuda, from_file
@@ -64,23 +65,26 @@ def settings(local, mxnet, state, environment):
     return dict(local, **own)
 
 
-def wanted(here, folder, cuda):
+def wanted(here, folder):
     """Return the CUDA of a node record: that of `folder`, as its libraries and headers say.
 
-    Args: `here` the Machine, whose GPUs MXNet is taken to have code for; `cuda` the CUDA of the
-    wheel, "" for a prepared MXNet.
+    A prepared MXNet is taken to have code for the GPUs of the Machine `here`.
     """
-    probe = machine.probe(folder)
+    mxnet, probe = here.mxnet, machine.probe(folder)
     runtime = probe.runtime if isinstance(probe, CudaProbe) else None
     number = runtime.version if isinstance(runtime, CudaRuntime) else 0
+    version = "%d.%d" % (number // 1000, number % 1000 // 10)
+    code = sorted({gpu.capability for gpu in here.cuda_gpus})
+    if mxnet.cuda:
+        code = pairs.compiled_for(mxnet.version, pairs.target(mxnet.cuda))
     return Cuda(
         folder=folder,
-        version="%d.%d" % (number // 1000, number % 1000 // 10),
-        release="%d.%d" % (number // 1000, number % 1000 // 10),
-        driver=table().cuda[cuda].driver if cuda else "0",
+        version=version,
+        release=version,
+        driver=table().cuda[mxnet.cuda].driver if mxnet.cuda else "0",
         cudnn=gpu_check.cudnn(folder),
         nccl=probe.nccl if isinstance(probe, CudaProbe) else None,
-        sass=sorted({gpu.capability for gpu in here.cuda_gpus}),
+        sass=list(code),
         gpus=len(here.gpus),
     )
 
@@ -169,7 +173,7 @@ class Cluster:
         """
         if not self.cuda:
             return
-        found = wanted(self.here, self.cuda, self.here.mxnet.cuda)
+        found = wanted(self.here, self.cuda)
         for path in (self.state / "nodes").glob("*.json"):
             record = from_file(path.stem, json.loads(path.read_text()))
             path.write_text(json.dumps(record.replaced(cuda=found).encode()))
