@@ -13,6 +13,7 @@ import signal
 
 import yaml
 
+from mxcluster.cluster import pairs
 from mxcluster.cluster.version_table import table
 from mxcluster.model.check_answer import CudaProbe, CudaRuntime
 from mxcluster.model.node_record import Cuda, from_file
@@ -64,23 +65,26 @@ def settings(local, mxnet, state, environment):
     return dict(local, **own)
 
 
-def wanted(here, folder, cuda):
+def wanted(here, folder):
     """Return the CUDA of a node record: that of `folder`, as its libraries and headers say.
 
-    Args: `here` the Machine, whose GPUs MXNet is taken to have code for; `cuda` the CUDA of the
-    wheel, "" for a prepared MXNet.
+    A prepared MXNet is taken to have code for the GPUs of the Machine `here`.
     """
-    probe = machine.probe(folder)
+    mxnet, probe = here.mxnet, machine.probe(folder)
     runtime = probe.runtime if isinstance(probe, CudaProbe) else None
     number = runtime.version if isinstance(runtime, CudaRuntime) else 0
+    version = "%d.%d" % (number // 1000, number % 1000 // 10)
+    code = sorted({gpu.capability for gpu in here.cuda_gpus})
+    if mxnet.cuda:
+        code = pairs.compiled_for(mxnet.version, pairs.target(mxnet.cuda))
     return Cuda(
         folder=folder,
-        version="%d.%d" % (number // 1000, number % 1000 // 10),
-        release="%d.%d" % (number // 1000, number % 1000 // 10),
-        driver=table().cuda[cuda].driver if cuda else "0",
+        version=version,
+        release=version,
+        driver=table().cuda[mxnet.cuda].driver if mxnet.cuda else "0",
         cudnn=gpu_check.cudnn(folder),
         nccl=probe.nccl if isinstance(probe, CudaProbe) else None,
-        sass=sorted({gpu.capability for gpu in here.cuda_gpus}),
+        sass=list(code),
         gpus=len(here.gpus),
     )
 
@@ -88,11 +92,14 @@ def wanted(here, folder, cuda):
 class Cluster:
     """The cluster. `problem` is "" once `provision` has succeeded, else its reason.
 
+    `cuda` is the folder of CUDA, `job_environment` the variables of the jobs' processes.
+
     Args: `here` the Machine, with an MXNet; `folder` a new folder for the copy of the project.
     """
 
     def __init__(self, here, folder):
         self.here, self.problem, self.output, self.cuda = here, "not provisioned", "", ""
+        self.job_environment = {}
         self.project = Project(folder)
         self.state = self.project.path / ".state" / "gpu"
         self.folders = {
@@ -126,8 +133,8 @@ class Cluster:
 
     def _prepare_environment(self):
         """Give the playbooks this process's PATH and settings, and the libraries of CUDA."""
-        # nvidia-smi may be anywhere in the user's PATH.
-        kept = ("LD_LIBRARY_PATH", "FAKE_", *PASSED_ON)
+        # nvidia-smi may be anywhere in the user's PATH, and pip's settings are in the home.
+        kept = ("HOME", "LD_LIBRARY_PATH", "FAKE_", *PASSED_ON)
         self.project.environment.update(
             {name: value for name, value in os.environ.items() if name.startswith(kept)},
             PATH="%s:%s" % (self.project.programs, os.environ["PATH"]),
@@ -142,6 +149,7 @@ class Cluster:
         if "LD_LIBRARY_PATH" in self.project.environment:
             passed["LD_LIBRARY_PATH"] = self.project.environment["LD_LIBRARY_PATH"]
         given = settings(yaml.safe_load(local.read_text()), self.here.mxnet, self.state, passed)
+        self.job_environment = given["train_job_env"]
         for name, content in hosts(len(self.here.gpus)).items():
             (self.folders[name] / "group_vars").mkdir(parents=True)
             (self.folders[name] / "hosts.yml").write_text(yaml.safe_dump(content))
@@ -165,7 +173,7 @@ class Cluster:
         """
         if not self.cuda:
             return
-        found = wanted(self.here, self.cuda, self.here.mxnet.cuda)
+        found = wanted(self.here, self.cuda)
         for path in (self.state / "nodes").glob("*.json"):
             record = from_file(path.stem, json.loads(path.read_text()))
             path.write_text(json.dumps(record.replaced(cuda=found).encode()))

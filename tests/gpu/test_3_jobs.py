@@ -102,7 +102,8 @@ def test_autotuning_changes_the_speed_alone(cluster, seen):
     speeds = {}
     for value in ("0", "1"):
         job = "gpu-autotune-" + value
-        env = {"MXNET_CUDNN_AUTOTUNE_DEFAULT": value}
+        # The knob `env` replaces the variables of the inventory.
+        env = dict(cluster.job_environment, MXNET_CUDNN_AUTOTUNE_DEFAULT=value)
         result, run = cluster.train(BOX, job, kv="dist_sync", gpus=[0], env=env, **measured)
         assert result.code == 0, figures.last_words(result.output)
         speeds[value] = figures.speed(run)

@@ -1,5 +1,6 @@
 """The look at a machine for `make gpu`: is its GPU real, and where is its CUDA."""
 
+from mxcluster.model.check_answer import CudaDriver, CudaGpu, CudaProbe, CudaRuntime
 from tests.gpu import cluster, libraries, machine
 
 
@@ -80,3 +81,21 @@ def test_the_jobs_get_the_settings_of_inventory_local():
         "mxcluster_state_dir": "/state",
         "train_job_env": {"OMP_NUM_THREADS": "1", "MXNET_USE_FUSION": "0"},
     }
+
+
+def test_a_record_has_the_code_of_its_wheel_and_the_oldest_driver(monkeypatch, tmp_path):
+    shown = [CudaGpu(uuid=None, bus="0000:3b:00.0", name="Tesla T4", capability="7.5")]
+    probe = CudaProbe(
+        driver=CudaDriver(version=12020, gpus=shown, peers=[]),
+        runtime=CudaRuntime(version=11080, count=1),
+        cudnn="8.6.0",
+        nccl="2.16.5",
+    )
+    monkeypatch.setattr(machine, "probe", lambda folder: probe)
+    wheel = machine.wheels.Mxnet("1.9.1", "11.2", "", "")
+    here = machine.Machine([], 1, {}, True, probe, "", wheel)
+    found = cluster.wanted(here, str(tmp_path))
+    assert (found.version, found.driver, found.nccl) == ("11.8", "460.32.03", "2.16.5")
+    assert list(found.sass) == ["5.0", "6.0", "7.0", "8.0", "8.6"] and found.cudnn is None
+    prepared = here._replace(mxnet=wheel._replace(cuda="", package="/p/mxnet"))
+    assert list(cluster.wanted(prepared, str(tmp_path)).sass) == ["7.5"]
