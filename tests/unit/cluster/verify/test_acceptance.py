@@ -82,6 +82,12 @@ def test_facts_of_nodes():
     assert why["every node answers"][0].startswith("node2 does not answer: correct the error")
 
 
+def test_the_compiler_of_a_patch_has_four_numbers():
+    for nvcc, told in (("9.2.148.1", "9.2.148.1"), ("9.2.88", "9.2.88"), ("192.0.2.77", "")):
+        answer = Checked.decode(dict(ANSWER, gpus=dict(GPUS, nvcc=nvcc)))
+        assert reported({HOSTS[0]: answer})["nodes"][0]["cuda"]["nvcc"] == told
+
+
 def test_every_check_keeps_its_name():
     answers, met = Checked.decode(ANSWER), test_verify.RENDEZVOUS
     found = reported(dict.fromkeys(HOSTS, answers), dict.fromkeys(HOSTS, met))
