@@ -35,7 +35,7 @@ def test_every_step_passes_and_the_report_names_nothing(cluster, tmp_path):
         *cluster.inventories,
         "gpu1",
         *"--connection local -e ansible_become=false -m ansible.builtin.copy -e".split(),
-        json.dumps({"ansible_python_interpreter": sys.executable, "content_of_site": content}),
+        json.dumps({"ansible_python_interpreter": sys.executable}),
         "-a",
         json.dumps({"content": content, "dest": str(tmp_path / "site.yml"), "mode": "0600"}),
     )
