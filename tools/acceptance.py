@@ -190,7 +190,7 @@ def environment(folder, given):
 
 def ended(step, result, why, seconds=0.0):
     """Return the Outcome of a step."""
-    return Outcome(step=step.name, result=result, seconds=seconds, why=why)
+    return Outcome(step=step.name, result=result, seconds=round(seconds, 1), why=why)
 
 
 def execute(step, log, variables):
@@ -213,11 +213,19 @@ def execute(step, log, variables):
 
 
 def evidence(log):
-    """Return the first line of a log that names a failure, as tools/evidence.sh finds it."""
+    """Return the first line of a log that names a failure, and the two lines after it.
+
+    tools/evidence.sh finds these lines. Without such a line, return the last line.
+    """
     found = subprocess.check_output([str(PROJECT / "tools" / "evidence.sh"), str(log)])
     lines = [line.strip() for line in found.decode(errors="replace").splitlines() if line.strip()]
-    named = [line for line in lines if re.match(r"(FAILED|ERROR|fatal|failed|mxcluster)", line)]
-    return (named or lines[-1:] or ["no output"])[0]
+    places = [
+        place
+        for place, line in enumerate(lines)
+        if re.match(r"(FAILED|ERROR|fatal|failed|mxcluster)", line)
+    ]
+    named = lines[places[0] : places[0] + 3] if places else lines[-1:]
+    return "; ".join(named) or "no output"
 
 
 def has_gpus(folder):

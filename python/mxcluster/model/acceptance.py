@@ -29,6 +29,7 @@ PASSED = "passed"
 _name = matching(r"node[1-9][0-9]{0,5}", "the name of a node in a report")
 # An IPv4 address has four parts, and so is no version.
 _version = matching(r"[0-9]{1,6}(\.[0-9]{1,6}){0,2}", "a version")
+_patched = matching(r"[0-9]{1,2}(\.[0-9]{1,4}){1,3}", "a version of CUDA")
 _seconds = real(0, 1e9)
 
 
@@ -37,7 +38,7 @@ class Cuda(Record):
 
     wanted: str = field(or_empty(_version), default="")
     """The release of the plan, such as 9.2.148."""
-    nvcc: str = field(or_empty(_version), default="")
+    nvcc: str = field(or_empty(_patched), default="")
     driver_api: int = field(whole(0, 2**31), default=0)
     """The version that libcuda returns, such as 11040."""
     runtime: int = field(whole(0, 2**31), default=0)

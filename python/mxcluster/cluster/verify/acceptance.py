@@ -151,7 +151,7 @@ def _cuda(wanted: Cuda, facts: Union[CheckError, GpuFacts], redactor: Redactor) 
     driver = probe.driver if probe and isinstance(probe.driver, CudaDriver) else None
     runtime = probe.runtime if probe and isinstance(probe.runtime, CudaRuntime) else None
     return found.replaced(
-        nvcc=_version(facts.nvcc),
+        nvcc=_compiler(facts.nvcc or "", found.wanted),
         driver_api=driver.version if driver else 0,
         runtime=runtime.version if runtime else 0,
         cudnn=_version(facts.cudnn),
@@ -172,6 +172,13 @@ def _errors(facts: GpuFacts) -> List[str]:
     probe = facts.probe
     parts = [probe.driver, probe.runtime] if isinstance(probe, CudaProbe) else [probe]
     return found + [part.error for part in parts if isinstance(part, CheckError)]
+
+
+def _compiler(version: str, release: str) -> str:
+    """Return the version of nvcc. A patch adds a fourth number to `release`, as in 9.2.148.1."""
+    head, _, patch = version.rpartition(".")
+    is_patched = bool(release) and head == release and re.fullmatch(r"[0-9]{1,3}", patch)
+    return version if is_patched else _version(version)
 
 
 def _version(text: Optional[str]) -> str:

@@ -21,16 +21,19 @@ FOREIGN = """
     not found relocation Traceback most recent call last line in
     ssh connect to host port Permission denied publickey password keyboard-interactive
     Connection closed refused reset timed out Host key verification failed
+    Check failed vs Invalid id usage requires at least valid device should be less than
     Could not resolve hostname Name or service not known No route to host
 """
 _FORMS = re.compile(
     r"[+-]?\d{1,6}([.,]\d{1,6})?%?"  # a number
     r"|\d{1,4}(\.\d{1,4}){1,2}"  # a version; an address has four parts
+    r"|\d{1,3}:\d\d"  # a duration
     r"|lib[a-z]{2,16}\.so(\.\d{1,3}){0,3}"  # a library
     r"|(GLIBC|GLIBCXX|CXXABI)_\d{1,2}(\.\d{1,3}){1,2}"  # a version of a symbol
+    r"|cuda-\d{1,2}\.\d"  # the folder of CUDA
 )
 _WORD = r"[A-Za-z_][\w.+-]*\w|[A-Za-z]"
-_PATH = r"/(?:dev|proc|sys|usr)(?:/[\w.+-]*\w)+"
+SYSTEM_FOLDERS = ("/dev/", "/lib/", "/lib64/", "/proc/", "/sys/", "/usr/")
 _EDGES = re.compile(r"([-(\[{<'\"`|]*)(.*?)([)\]}>'\"`|,;:.!?]*)", re.DOTALL)
 _INNER = re.compile(r"[=,;]")  # a colon also separates the parts of an address
 
@@ -44,7 +47,7 @@ def vocabulary() -> FrozenSet[str]:
             if name.endswith((".py", ".yml")):
                 with open(os.path.join(folder, name), encoding="utf-8") as stream:
                     texts.append(stream.read())
-    found = re.findall("%s|%s" % (_PATH, _WORD), "\n".join(texts))
+    found = re.findall(_WORD, "\n".join(texts))
     return frozenset(word.lower() for word in found)
 
 
@@ -78,5 +81,7 @@ class Redactor:
         """Return True if a word without its punctuation tells nothing about the site."""
         if not word or word in self._kept or _FORMS.fullmatch(word):
             return True
+        if word.startswith(SYSTEM_FOLDERS):
+            return all(map(self._is_known, word.split("/")))
         plain = word[:-2] if word.endswith("'s") else word
         return plain.lower() in vocabulary()

@@ -36,9 +36,9 @@ GPUS = {name: fact for name, fact in test_gpus.WELL.items() if name != "wanted"}
 ANSWER = dict(test_verify.ANSWER, system=SYSTEM, gpus=GPUS, seconds={"mxnet": 2.5})
 CANARIES = (
     "kanarie-7f3a",
-    "192.0.2.77",
+    "10.9.8.77",
     "/home/kanarie/.ssh/id_rsa",
-    "kanarie@192.0.2.77",
+    "kanarie@10.9.8.77",
     "AAAAC3NzaC1lZDI1NTE5AAAAIKanarie",
     "gpu9.lab.example.org",
 )
@@ -80,6 +80,12 @@ def test_facts_of_nodes():
     assert found["status"] == 2 and found["controller"]["ansible_core"] == "2.16.14"
     why = {line["check"]: line["why"] for line in found["checks"]}
     assert why["every node answers"][0].startswith("node2 does not answer: correct the error")
+
+
+def test_the_compiler_of_a_patch_has_four_numbers():
+    for nvcc, told in (("9.2.148.1", "9.2.148.1"), ("9.2.88", "9.2.88"), ("10.9.8.77", "")):
+        answer = Checked.decode(dict(ANSWER, gpus=dict(GPUS, nvcc=nvcc)))
+        assert reported({HOSTS[0]: answer})["nodes"][0]["cuda"]["nvcc"] == told
 
 
 def test_every_check_keeps_its_name():

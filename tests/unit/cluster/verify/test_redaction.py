@@ -19,6 +19,7 @@ REDACTOR = Redactor({"gpu7": "node1", "gpu7.lab.example.org": "node2", "10.20.0.
         "/home/kanarienvogel/.ssh/id_ed25519",
         "~/mxcluster/jobs/kanarienvogel",
         "/opt/mxcluster/kanarienvogel",
+        "/usr/local/kanarienvogel/lib64/libcudart.so.9.2",
         "kanarienvogel@gpu7",
         "gpu8.lab.example.org",
         "gpu7.other.example.org",
@@ -43,6 +44,7 @@ def test_a_word_of_the_site_is_hidden(secret):
         "version GLIBC_2.27 not found (required by libmxnet.so)",
         "ssh: connect to host port 22: Connection refused",
         "/dev/shm has 12 MiB free, less than verify_min_shm_mb=32",
+        "/usr/local/cuda-9.2/lib64/libcudart.so.9.2: undefined symbol: cudaRuntimeGetVersion",
         "/proc/driver/nvidia/version: Permission denied (publickey,password).",
     ],
 )
