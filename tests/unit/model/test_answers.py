@@ -258,7 +258,7 @@ CHECK = {
     ],
 )
 def test_a_check_may_report_its_own_failure(name, found):
-    told = dict(CHECK, ports_open="no root", speed=None)
+    told = dict(CHECK, ports_open="no root", speed=None, system=None, seconds={"mxnet": 2.5})
     told.update({name: found})
     assert check("check", {"check": told})["check"] == told
 
@@ -273,6 +273,8 @@ def test_a_check_may_report_its_own_failure(name, found):
         ("gpus", dict(CHECK["gpus"], probe={"driver": {}}), "gpus.probe"),
         ("speed", {"matmul": -1, "disk": {"write": 1, "read": 1}}, "speed.matmul"),
         ("speed", {"matmul": 1, "disk": {"write": 1e10, "read": 1}}, "speed.disk.write"),
+        ("system", {"distribution": "centos 7"}, "system.distribution"),
+        ("seconds", {"mxnet": -1}, "seconds.mxnet"),
     ],
 )
 def test_an_invalid_check_is_refused(name, found, words):
