@@ -40,6 +40,8 @@ def test_a_job_that_a_node_could_not_start_is_undone(lost, attached, undone):
     undo = task("train_job/tasks/main.yml", "ansible.builtin.include_tasks", "undo.yml")
     known = {"__train_job_attached": attached, "__train_job_not_started": lost}
     assert decided(undo["when"], **known) is undone
+    end = task("train_job/tasks/main.yml", "ansible.builtin.meta", "end_play")
+    assert decided(end["when"], **known) is not undone, "this task ends the play before"
 
 
 def test_the_run_folder_is_the_one_of_the_planner():
