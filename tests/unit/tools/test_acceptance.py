@@ -15,12 +15,12 @@ from tools import acceptance
 SCRIPT = acceptance.PROJECT / "molecule" / "el7" / "real.sh"
 
 
-def followed(failing=(), allowed=True, gpus=True, **options):
+def followed(failing=(), allowed=True, gpus=True, why="broke", **options):
     """Return ({step: result}, {step: reason}, exit status) of a run in which some steps fail."""
 
     def run(step):
         is_good = step.name not in failing
-        return acceptance.ended(step, PASSED if is_good else FAILED, "" if is_good else "broke")
+        return acceptance.ended(step, PASSED if is_good else FAILED, "" if is_good else why)
 
     shown = []
     outcomes = acceptance.follow(
@@ -76,6 +76,11 @@ def test_a_step_needs_those_before(failing, stopped):
 def test_a_failed_check_stops_no_training():
     results, _, status = followed(["provision again", "tests", "verify", "train dist_sync"])
     assert results["train dist_ssync"] == results["reset dry run"] == PASSED and status == 1
+
+
+def test_a_failure_that_speaks_of_gpus_is_a_failure():
+    """verify.yml and MXNet write these words into their own failures."""
+    assert followed(["verify"], why=acceptance.NO_GPU)[2] == 1
 
 
 def test_a_node_without_a_gpu_trains_on_none():
