@@ -16,7 +16,7 @@ from mxcluster.model.events import Batch, End, Epoch, Start
 from mxcluster.model.job_knobs import DEADLINE
 from mxcluster.model.program_arguments import ProgramArguments
 from mxcluster.node import quota
-from mxcluster.node.mxnet_types import Context, Parameters, Symbol
+from mxcluster.node.mxnet_types import Context, Symbol
 from mxcluster.training import pulse_file
 from mxcluster.training.programs.image_classification import (
     balance,
@@ -28,8 +28,10 @@ from mxcluster.training.programs.image_classification import (
     members,
     meter,
     networks,
+    optimizer,
     pace,
     shard,
+    validation,
 )
 from mxcluster.training.programs.image_classification.data import batches
 from mxcluster.training.programs.image_classification.sizes import sizes_of
@@ -91,12 +93,7 @@ class Training:
         symbol = networks.symbol(args.network, DATASETS[args.data].classes)
         folder = args.data_dir or os.environ.get("MXCLUSTER_DATA_DIR", "")
         self.train, self.validation = data.load(args.data, folder, args.num_examples, args.seed)
-        samples = args.num_examples or len(self.train)
-        if samples > len(self.train):
-            raise BadInput(
-                "num_examples=%d: %s has only %d training samples. Use at most %d, or 0 for all "
-                "samples" % (samples, args.data, len(self.train), len(self.train))
-            )
+        samples = data.number_of(self.train, args.data, args.num_examples)
         channels, side = DATASETS[args.data].shape[:2]
         self.side = networks.picture_side(args.network, symbol, channels, side)
         self.shape = (channels, self.side, self.side)
@@ -177,9 +174,8 @@ class Training:
             checkpoint.load(args.model_load_file, self.module)
         # From here on random numbers (dropout) differ between workers.
         set_seed((args.seed + 1 + self.shards.index) % 2**31)
-        self.module.init_optimizer(
-            kvstore=self.kv, optimizer="sgd", optimizer_params=self._optimizer()
-        )
+        params = optimizer.parameters(args, self.share.updates, self.kv.num_workers)
+        self.module.init_optimizer(kvstore=self.kv, optimizer="sgd", optimizer_params=params)
 
     def _by_deadline(self, those: members.Members) -> deadline.Deadline:
         """Return the steps of this worker with balance=deadline."""
@@ -204,25 +200,6 @@ class Training:
     def _shapes(self, size: int) -> Tuple[List[Tuple[str, Shape]], List[Tuple[str, Shape]]]:
         """Return (data, labels), the shapes of batches of `size` samples for `Module.bind`."""
         return [("data", (size,) + self.shape)], [("softmax_label", (size,))]
-
-    def _optimizer(self) -> Parameters:
-        """Return the parameters of SGD.
-
-        A learning rate schedule counts updates as shard.updates() does.
-        """
-        args = self.args
-        params = {"learning_rate": args.lr, "momentum": args.momentum, "wd": 1e-4}
-        if args.balance != "none":
-            # Module would divide by this worker's batch size times the number of workers.
-            params["rescale_grad"] = 1.0 / (args.batch_size * self.kv.num_workers)
-        if args.lr_factor < 1:
-            before, drops = shard.lr_drops(
-                self.share.updates, args.lr_factor_epoch, args.model_load_epoch, args.num_epochs
-            )
-            params["learning_rate"] *= args.lr_factor**before
-            if drops:
-                params["lr_scheduler"] = mx.lr_scheduler.MultiFactorScheduler(drops, args.lr_factor)
-        return params
 
     def run(self) -> None:
         """Train all epochs, save checkpoints, and report the final accuracy in events and log.
@@ -500,23 +477,13 @@ class Training:
 
     def _accuracy(self) -> float:
         """Return the accuracy of the present weights on the validation samples (0 to 1)."""
-        samples, size, right = len(self.validation), self.batch_size, 0
-        if self.deadline:  # Small batches would take long.
-            size = min(self.args.batch_size, self.deadline.most)
-            self._resize(size)
-        rows = batches.ahead(
-            lambda row: self.validation.read(row, self.side),
-            batches.in_file_order(samples, size),
-            READERS,
-        )
-        for number, (images, labels) in enumerate(rows):
-            pulse_file.beat()
-            self.module.forward(mx.io.DataBatch([mx.nd.array(images)], None), is_train=False)
-            fresh = min(size, samples - number * size)  # The other samples fill up the last batch.
-            right += (self.module.get_outputs()[0].asnumpy().argmax(axis=1) == labels)[:fresh].sum()
-        if self.deadline:
-            self.deadline.resize()
-        return float(right) / samples
+        if not self.deadline:
+            return validation.accuracy(self.module, self.validation, self.side, self.batch_size)
+        size = min(self.args.batch_size, self.deadline.most)  # Small batches would take long.
+        self._resize(size)
+        found = validation.accuracy(self.module, self.validation, self.side, size)
+        self.deadline.resize()
+        return found
 
     def _save(self, epochs: int, accuracy: Optional[float]) -> None:
         if self.args.savemodel and self.saver:

@@ -65,6 +65,23 @@ def load(name: str, folder: str, num_examples: int = 0, seed: int = 0) -> Tuple[
     )
 
 
+def number_of(train: Source, name: str, num_examples: int) -> int:
+    """Return the number of training samples to use.
+
+    Raises BadInput if the data set has fewer samples.
+
+    Args: `train` the training source of the data set `name`; `num_examples` the number of samples,
+    0 for all.
+    """
+    samples = num_examples or len(train)
+    if samples > len(train):
+        raise BadInput(
+            "num_examples=%d: %s has only %d training samples. Use at most %d, or 0 for all "
+            "samples" % (samples, name, len(train), len(train))
+        )
+    return samples
+
+
 def _find(folder: str, data_set: str, hint: str, *names: str) -> str:
     """Return the path of the first of `names` that is a file in `folder`.
 
