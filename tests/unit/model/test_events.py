@@ -3,13 +3,13 @@
 import json
 import pathlib
 import re
+import time
 
 import pytest
 
 from mxcluster import events
 from mxcluster.model.events import Batch, Event, Latest, Note, OwnEvent
 from mxcluster.model.shapes import Wrong
-from tests.machine import Stopwatch
 from tests.unit.wrong_values import NOT_WHOLE, deep
 
 SAMPLES = pathlib.Path(__file__).parent / "samples"
@@ -137,9 +137,14 @@ def test_the_latest_events_leave_out_an_event_that_is_not_valid():
         Latest.decode([])
 
 
-def test_a_hundred_thousand_events_are_read_in_two_seconds():
-    batch = json.dumps(lines("events.jsonl")[3])
-    with Stopwatch() as watch:
-        read = list(events.lines_of([batch] * 100000))
-    assert len(read) == 100000
-    assert watch.seconds < 2 * watch.slowness, (watch.seconds, watch.slowness)
+def test_reading_an_event_takes_little_more_than_reading_its_json():
+    """A job of a day has millions of events. The factor is about 4.5 on a quiet machine."""
+    texts = [json.dumps(lines("events.jsonl")[3])] * 20000
+    factors = []
+    for _ in range(3):
+        began = time.thread_time()
+        assert len([json.loads(text) for text in texts]) == 20000
+        parsed = time.thread_time()
+        assert len(list(events.lines_of(texts))) == 20000
+        factors.append((time.thread_time() - parsed) / (parsed - began))
+    assert min(factors) < 8, factors
