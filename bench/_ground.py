@@ -12,15 +12,13 @@ its steps. Without this measurement, pushes overlap with the computation.
 import json
 import pathlib
 import subprocess
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Sequence
 
 from bench import _figures
 from bench._nodes import PROJECT
 from mxcluster import events
 from mxcluster.model.events import Event
 from mxcluster.model.failures import TIME
-from mxcluster.model.job_knobs import Options
-from mxcluster.model.knob import knobs_of
 from mxcluster.model.written import MOST
 
 BASELINE = "dist_sync"
@@ -61,17 +59,6 @@ class Ground(NamedTuple):
     length: Length
     fastest: Sequence[str] = ()  # the workers' hosts of the fastest group, if there is one
     inside: bool = False  # True to measure the solo speeds with the server beside the worker, too
-
-
-def known(schemes: Dict[str, Dict[str, object]]) -> Tuple[Dict[str, Dict[str, object]], List[str]]:
-    """Return the schemes whose knobs have values that Options accepts, and the names of others."""
-    choices = {name: knob.shape.choices for name, knob in knobs_of(Options).items()}
-    found = {
-        name: knobs
-        for name, knobs in schemes.items()
-        if all(not choices[one] or value in choices[one] for one, value in knobs.items())
-    }
-    return found, [name for name in schemes if name not in found]
 
 
 def variant(where: pathlib.Path, name: str, workers: Sequence[str], servers: Sequence[str] = ()):
@@ -171,10 +158,7 @@ class Result(NamedTuple):
 def compare(ground: Ground, turns: int) -> None:
     """Run all jobs, print the tables, and write the result to .state/bench/<ground>.json."""
     jobs = Jobs(ground)
-    schemes, unknown = known(SCHEMES)
-    for name in unknown:
-        print("%s: left out, because this version does not know it" % name, flush=True)
-    everything = {name: (ground.where, len(jobs.workers), one) for name, one in schemes.items()}
+    everything = {name: (ground.where, len(jobs.workers), one) for name, one in SCHEMES.items()}
     if ground.fastest:
         alone = variant(ground.where, "fastest", ground.fastest)
         everything[FASTEST] = alone, len(ground.fastest), SCHEMES[BASELINE]

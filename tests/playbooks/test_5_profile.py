@@ -104,7 +104,8 @@ def check_comparison(project, proposal):
         ("kv=dist_sync balance=batch", 733),
         ("kv=dist_gsync grouping=auto data_allocator=1", 733),
         ("kv=dist_ssync", 4 * 67),
-        ("kv=dist_async", 733),
+        ("kv=dist_sync balance=deadline", 733),
+        ("kv=dist_async data_allocator=1", 733),
     ):
         assert 0 < speeds[knobs] < 1.15 * limit, (knobs, text)
     assert speeds["kv=dist_sync"] < speeds["kv=dist_sync balance=batch"], text

@@ -18,11 +18,8 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from mxcluster import batch_sizes
 from mxcluster.cluster import grouping
-from mxcluster.errors import BadInput
 from mxcluster.lists import grouped, unique
 from mxcluster.model import sweep_schemes
-from mxcluster.model.job_knobs import Options
-from mxcluster.model.knob import read
 from mxcluster.model.profile import MeasuredProfile, Profile, Worker
 
 # Predictions that differ by less count as equal. The first such scheme in ROWS is the one to use.
@@ -46,14 +43,13 @@ class Prediction(NamedTuple):
 
 
 def predict(profile: Profile) -> List[Prediction]:
-    """Return the predictions for the schemes that this version knows, in the order of ROWS.
+    """Return the predictions for the schemes, in the order of ROWS.
 
     A scheme that does not apply to the cluster is left out. The list is empty for one worker.
     """
     if len(profile.workers) < 2:
         return []
-    found = [row(profile) for row in ROWS]
-    return [one for one in found if one and _is_known(one.knobs)]
+    return [one for one in (row(profile) for row in ROWS) if one]
 
 
 def best(predictions: Sequence[Prediction], profile: Profile) -> Prediction:
@@ -172,8 +168,7 @@ def _deadline(profile: Profile) -> Optional[Prediction]:
     speeds = [worker.together.samples_per_s for worker in workers]
     shortest = max(samples / speed for samples, speed in zip(_least(profile), speeds))
     seconds = max(total / sum(speeds) * (1 + REMAINDER), shortest) + exchange(workers)
-    knobs = {"kv": "dist_sync", "balance": "deadline"}
-    return Prediction("BSP with a deadline", knobs, total / seconds, len(workers), 1, FRESH)
+    return _of_sweep(sweep_schemes.BY_DEADLINE, profile, total / seconds)
 
 
 def _least(profile: Profile) -> List[int]:
@@ -198,7 +193,9 @@ def _ssp(profile: Profile) -> Optional[Prediction]:
 
 
 def _asp(profile: Profile) -> Optional[Prediction]:
-    return _of_pushes("asp", profile, sum(_own_speeds(profile)))
+    """Return the prediction for ASP with shares by speed, so that all workers end together."""
+    found = _of_pushes("asp", profile, sum(_own_speeds(profile)))
+    return found._replace(knobs=dict(found.knobs, data_allocator="1"))
 
 
 def _own_speeds(profile: Profile) -> List[float]:
@@ -226,15 +223,6 @@ def _served(profile: Profile, updates: float) -> float:
     """
     most = sum(server.updates_per_s for server in profile.servers)
     return min(1.0, most / updates) if profile.servers else 1.0
-
-
-def _is_known(knobs: Mapping[str, str]) -> bool:
-    """Return True if train.yml of this version accepts the values of `knobs`."""
-    try:
-        read(Options, knobs)
-    except BadInput:
-        return False
-    return True
 
 
 # The simplest scheme first. Leaving out machines and stale gradients are the last choices.

@@ -3,7 +3,6 @@
 import pytest
 
 from mxcluster.cluster import predictions
-from mxcluster.errors import BadInput
 from mxcluster.model.job_knobs import Options
 from mxcluster.model.knob import read
 from tests.unit.cluster.profiles import completed, measured
@@ -26,13 +25,13 @@ def test_the_speed_of_each_scheme():
     profile = completed(measured(UNEQUAL, exchange=EXCHANGE))
     assert profile.groups == [[0, 1], [2], [3]]
     found = {title: one.samples_per_s for title, one in predicted(profile).items()}
-    found.pop("BSP with a deadline", None)  # a version without balance=deadline
     steps = [0.42, 0.42, 0.74, 1.38]
     assert found == {
         "the fastest worker alone": 100,
         "BSP": pytest.approx(4 * 32 / 1.38),
         # Sizes of 46.5, 46.5, 23.3 and 11.6 samples.
         "load-balanced BSP": pytest.approx(128 / (max(47 / 100, 23 / 50, 12 / 25) + 0.1)),
+        "BSP with a deadline": pytest.approx(128 / (128 / 275 * 33 / 32 + 0.1)),
         "BSP, the 2 fastest workers": pytest.approx(64 / 0.42),
         "GSP": pytest.approx(64 / 0.42 + 32 / 0.74 + 32 / 1.38),
         "SSP": pytest.approx(4 * 32 / 1.38),
@@ -41,26 +40,16 @@ def test_the_speed_of_each_scheme():
     assert predictions.limit(profile) == 275
 
 
-def test_balance_deadline_loses_a_remainder_and_the_exchange():
-    profile = completed(measured(UNEQUAL, exchange=EXCHANGE))
-    found = predictions._deadline(profile)
-    assert found.samples_per_s == pytest.approx(128 / (128 / 275 * 33 / 32 + 0.1))
-    assert found.knobs == {"kv": "dist_sync", "balance": "deadline"}
-    # Every worker trains at least one sample in a step.
+def test_every_worker_trains_a_sample_before_a_deadline():
     profile = completed(dict(measured({"a": 100, "b": 1}, exchange=0.1), batch_size=4))
-    assert predictions._deadline(profile).samples_per_s == pytest.approx(8 / 1.1)
+    found = predicted(profile)["BSP with a deadline"]
+    assert found.samples_per_s == pytest.approx(8 / 1.1)
+    assert found.knobs == {"kv": "dist_sync", "balance": "deadline"}
 
 
-def test_a_scheme_is_left_out_unless_train_yml_knows_it():
-    titles = predicted(completed(measured(UNEQUAL)))
-    for one in titles.values():
+def test_train_yml_accepts_the_knobs_of_each_scheme():
+    for one in predicted(completed(measured(UNEQUAL))).values():
         assert read(Options, one.knobs)
-    try:
-        read(Options, {"balance": "deadline"})
-    except BadInput:
-        assert "BSP with a deadline" not in titles
-    else:
-        assert "BSP with a deadline" in titles
 
 
 def test_the_servers_limit_the_schemes_that_update_at_each_push():
@@ -102,11 +91,7 @@ def test_a_host_takes_part_with_all_its_workers():
         ({"a": 30, "b": 20, "c": 10, "d": 10}, {"batch_size": 1}, "GSP"),
     ],
 )
-@pytest.mark.parametrize("has_deadline", [False, True])
-def test_the_scheme_to_use(speeds, more, title, has_deadline, monkeypatch):
-    monkeypatch.setattr(
-        predictions, "_is_known", lambda knobs: has_deadline or "deadline" not in knobs.values()
-    )
+def test_the_scheme_to_use(speeds, more, title):
     assert chosen(speeds, **more).title == title
 
 
