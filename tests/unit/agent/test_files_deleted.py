@@ -109,7 +109,9 @@ def test_a_job_outlives_deleted_and_altered_files(job):
     assert "plan.json was deleted or changed, and the agent has restored the file" in "\n".join(
         job.folder.log_lines("agent", 99)
     )
-    told = [json.loads(line)["event"] for line in open(job.folder.file("events.jsonl"))]
+    # The node's meter, a process of its own, may look once more after the worker's end.
+    told = [json.loads(line) for line in open(job.folder.file("events.jsonl"))]
+    told = [event["event"] for event in told if not event["event"].endswith("usage")]
     assert told[0] == "batch" and told[-1] == "end", "the deleted file takes no later event"
     assert not [name for name in os.listdir(job.path) if name in ("lease", TOKEN, "reserve")]
 

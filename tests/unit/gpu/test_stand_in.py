@@ -65,7 +65,11 @@ def test_without_a_gpu_pytest_ends_at_once_and_says_so():
 def test_make_gpu_runs_the_rows():
     """`make test` runs the folders of tools/suite.py, which are none of these."""
     done = subprocess.run(
-        ["make", "-n", "gpu"], cwd=str(PROJECT), stdout=subprocess.PIPE, check=True
+        ["make", "--no-print-directory", "-n", "gpu"],
+        cwd=str(PROJECT),
+        stdout=subprocess.PIPE,
+        check=True,
+        env=dict(os.environ, MAKEFLAGS=""),  # those of the `make` that runs this test
     )
     lines = done.stdout.decode().splitlines()
     assert lines[0].endswith("python3 -m tests.gpu.any_gpu"), "before it makes .venv"
