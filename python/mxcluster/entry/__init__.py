@@ -77,7 +77,8 @@ def _wait(request: Wait) -> Progress:
     status = answer.status
     if request.collect is None or not status.has_ended or status.has_failed:
         return answer
-    with contextlib.suppress(MxclusterError):
+    # Any error: the job has ended well. The controller's own `collect` meets the error and shows it.
+    with contextlib.suppress(Exception):
         collected = run(request.collect.replaced(reason=status.reason or ""))
         answer = answer.replaced(collected=cast(Collected, collected))
     return answer
