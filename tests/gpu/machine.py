@@ -16,6 +16,7 @@ from tests.gpu import wheels
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 CUDA, MXNET = "MXCLUSTER_GPU_CUDA", wheels.NAMED  # the variables that name folders
 CONTROL, MAJOR = "/dev/nvidiactl", 195  # NVIDIA's device number (Linux, devices.txt)
+STAND_IN = "FAKE_GPUS"  # a variable of each stand-in (stand_in.py): a GPU of this machine is not its
 NOWHERE = "/nonexistent"  # the CUDA of a machine without one, for calls that need a folder
 
 
@@ -115,11 +116,12 @@ def look(environ=os.environ) -> Machine:
     """Return the facts of this machine."""
     folders = cuda_folders(environ)
     folder = folders[0] if folders else ""
+    own = STAND_IN not in environ
     found = Machine(
         gpus=gpus.listed(),
-        cards=gpus.cards(),
+        cards=gpus.cards() if own else 0,
         busy=gpus.busy(),
-        real=is_real(),
+        real=own and is_real(),
         probe=probe(folder),
         folder=folder,
     )
