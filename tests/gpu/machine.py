@@ -131,8 +131,19 @@ def look(environ=os.environ) -> Machine:
         return found._replace(without_mxnet=str(reason))
 
 
+def is_clone() -> bool:
+    """Return True if git lists the files of the project, which the rows about MXNet copy."""
+    try:
+        done = subprocess.run(["git", "-C", str(PROJECT), "ls-files"], stdout=subprocess.DEVNULL)
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
 def _mxnet(machine: Machine, environ, folders) -> wheels.Mxnet:
     """Return the Mxnet of a machine. Raises Lacking."""
+    if not is_clone():
+        raise wheels.Lacking("git lists no files here: install git, and run make gpu in a clone")
     package = environ.get(MXNET, "")
     if package:
         version = version_of_package(package)
