@@ -5,6 +5,7 @@ import os
 import re
 import runpy
 import subprocess
+import sys
 
 import pytest
 
@@ -113,6 +114,20 @@ def test_the_named_tests_exist():
     assert named
     for word in named:
         assert "\ndef %s(" % word.partition("::")[2] in text, word
+
+
+@pytest.mark.parametrize("name", ["MXCLUSTER_EL7_INVENTORY", "MXCLUSTER_EL7_IMAGE"])
+def test_on_a_real_centos_7_no_test_of_the_stand_in_runs(tmp_path, name):
+    variables = acceptance.environment(tmp_path, dict(os.environ))
+    del variables["MXCLUSTER_EL7_INVENTORY"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "molecule/el7"],
+        cwd=str(acceptance.PROJECT),
+        env=dict(variables, **{name: str(tmp_path)}),
+        stdout=subprocess.PIPE,
+    )
+    collected = re.findall(r"^(\S+)::", done.stdout.decode(), re.MULTILINE)
+    assert set(collected) == {acceptance.TESTS}, done.stdout.decode()
 
 
 @pytest.mark.parametrize(
