@@ -16,7 +16,8 @@ from tests.gpu import wheels
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 CUDA, MXNET = "MXCLUSTER_GPU_CUDA", wheels.NAMED  # the variables that name folders
 CONTROL, MAJOR = "/dev/nvidiactl", 195  # NVIDIA's device number (Linux, devices.txt)
-STAND_IN = "FAKE_GPUS"  # a variable of each stand-in (stand_in.py): a GPU of this machine is not its
+# Each stand-in sets this variable (stand_in.py). It is one on a machine with a real GPU, too.
+STAND_IN = "FAKE_GPUS"
 NOWHERE = "/nonexistent"  # the CUDA of a machine without one, for calls that need a folder
 
 

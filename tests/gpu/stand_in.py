@@ -1,8 +1,8 @@
 """A stand-in for a machine with GPUs, which runs the rows of `make gpu` where no GPU is.
 
-FAKE_GPUS is the number of its GPUs, and marks a stand-in also on a machine with a GPU. The libraries are those of the unit tests
-(fake_cuda.c, fake_nvml.c). No kernel module of NVIDIA is there, so no row of a stand-in is
-"passed".
+FAKE_GPUS is the number of its GPUs. The variable marks a stand-in, also on a machine with a real
+GPU, so no row of a stand-in is "passed". The libraries are those of the unit tests (fake_cuda.c,
+fake_nvml.c).
 """
 
 import os
