@@ -133,16 +133,19 @@ def state(folder):
 
 
 def variables(user, folder, own):
-    """Return the content of group_vars/all.yml. Args: `own` variables of the administrator."""
-    return dict(
-        {
-            "ansible_user": user,
-            "ansible_become": user != "root",
-            "mxcluster_state_dir": str(state(folder)),
-            "train_job_runs_dir": str(folder / "runs"),
-        },
+    """Return the content of group_vars/all.yml.
+
+    The folders of the run replace those of the site: `has_gpus` and `report` read their files.
+
+    Args: `own` variables of the administrator.
+    """
+    return {
+        "ansible_user": user,
+        "ansible_become": user != "root",
         **own,
-    )
+        "mxcluster_state_dir": str(state(folder)),
+        "train_job_runs_dir": str(folder / "runs"),
+    }
 
 
 def read_own(path):

@@ -385,7 +385,8 @@ class ActionModule(NodeTask):
         if not self._connection.become:
             return request
         lasting = Lasting.of(self._task)
-        lasting.reader = lasting.reader or self._who_logs_in()
+        if not lasting.has_asked:
+            lasting.reader, lasting.has_asked = self._who_logs_in(), True
         return request.replaced(reader=lasting.reader)
 
     def _who_logs_in(self) -> Optional[int]:

@@ -24,8 +24,9 @@ from tests.playbooks.conftest import NET, Project, Result
 PATIENCE = 1800  # seconds; a driver may compile MXNet's code for minutes at the first use
 MOST_NODES = 4
 EACH, BOX = "each", "box"
-# Prefixes of this process's variables that the jobs get: settings of a prepared MXNet.
-PASSED_ON = ("MXNET_",)
+# Prefixes of this process's variables that the jobs get: settings of a prepared MXNet, and the
+# folder in which the driver keeps the code that it compiles.
+PASSED_ON = ("MXNET_", "CUDA_CACHE_")
 
 
 def hosts(gpus):

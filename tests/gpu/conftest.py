@@ -30,14 +30,17 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    config.addinivalue_line("markers", "row(name, *needs): a row of the table of `make gpu`")
     config.stash[_rows] = []
 
 
 def pytest_sessionstart(session):
     """End the run without a GPU. pytest calls this only if tests/gpu is on its command line."""
-    if not session.config.option.collectonly and not any_gpu():
+    if session.config.option.collectonly:
+        return
+    if not any_gpu():
         pytest.exit(NO_GPU, table.NOTHING_PASSED)
+    # By default the driver keeps the code that it compiles in the home.
+    os.environ.setdefault("CUDA_CACHE_PATH", str(FILE.parent / "driver-cache"))
 
 
 @pytest.fixture(scope="session")

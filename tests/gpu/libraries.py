@@ -38,6 +38,7 @@ def fetch(home):
     for leftover in (packages, home / "draft"):
         shutil.rmtree(str(leftover), ignore_errors=True)
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip += ["--no-cache-dir"]  # the cache in the home would have a second copy
     pip += ["--no-deps", "--only-binary", ":all:", "--require-hashes", "--target", str(packages)]
     subprocess.run([*pip, "-r", str(REQUIREMENTS)], check=True)
     os.rename(str(lay_out(packages, home / "draft")), str(folder))

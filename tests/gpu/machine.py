@@ -16,6 +16,8 @@ from tests.gpu import wheels
 PROJECT = pathlib.Path(__file__).resolve().parents[2]
 CUDA, MXNET = "MXCLUSTER_GPU_CUDA", wheels.NAMED  # the variables that name folders
 CONTROL, MAJOR = "/dev/nvidiactl", 195  # NVIDIA's device number (Linux, devices.txt)
+# Each stand-in sets this variable (stand_in.py). It is one on a machine with a real GPU, too.
+STAND_IN = "FAKE_GPUS"
 NOWHERE = "/nonexistent"  # the CUDA of a machine without one, for calls that need a folder
 
 
@@ -115,11 +117,12 @@ def look(environ=os.environ) -> Machine:
     """Return the facts of this machine."""
     folders = cuda_folders(environ)
     folder = folders[0] if folders else ""
+    own = STAND_IN not in environ
     found = Machine(
         gpus=gpus.listed(),
-        cards=gpus.cards(),
+        cards=gpus.cards() if own else 0,
         busy=gpus.busy(),
-        real=is_real(),
+        real=own and is_real(),
         probe=probe(folder),
         folder=folder,
     )
@@ -129,8 +132,19 @@ def look(environ=os.environ) -> Machine:
         return found._replace(without_mxnet=str(reason))
 
 
+def is_clone() -> bool:
+    """Return True if git lists the files of the project, which the rows about MXNet copy."""
+    try:
+        done = subprocess.run(["git", "-C", str(PROJECT), "ls-files"], stdout=subprocess.DEVNULL)
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
 def _mxnet(machine: Machine, environ, folders) -> wheels.Mxnet:
     """Return the Mxnet of a machine. Raises Lacking."""
+    if not is_clone():
+        raise wheels.Lacking("git lists no files here: install git, and run make gpu in a clone")
     package = environ.get(MXNET, "")
     if package:
         version = version_of_package(package)

@@ -1,8 +1,8 @@
 """A stand-in for a machine with GPUs, which runs the rows of `make gpu` where no GPU is.
 
-FAKE_GPUS is the number of its GPUs, by default 2. The libraries are those of the unit tests
-(fake_cuda.c, fake_nvml.c). No kernel module of NVIDIA is there, so no row of a stand-in is
-"passed".
+FAKE_GPUS is the number of its GPUs. The variable marks a stand-in, also on a machine with a real
+GPU, so no row of a stand-in is "passed". The libraries are those of the unit tests (fake_cuda.c,
+fake_nvml.c).
 """
 
 import os
@@ -20,7 +20,7 @@ LIBRARIES = {
 }
 SMI = """#!/bin/sh
 # A stand-in for nvidia-smi. A program uses a GPU while its pid is in the file FAKE_APPS, and runs.
-gpus() { seq 0 $((${FAKE_GPUS:-2} - 1)); }
+gpus() { seq 0 $((FAKE_GPUS - 1)); }
 uuid() { u=$(printf '%x' $((160 + $1))); echo "GPU-$u$u$u$u-$u$u-$u$u-$u$u-$u$u$u$u$u$u"; }
 apps() {
   while read -r slot pid; do
@@ -66,6 +66,7 @@ def build(folder):
         "PATH": "%s:%s" % (programs, os.environ["PATH"]),
         "MXCLUSTER_GPU_CUDA": str(cuda),
         "FAKE_APPS": str(apps),
+        "FAKE_GPUS": "2",
         "FAKE_RUNTIME": "11020",
     }
 

@@ -198,6 +198,7 @@ def test_a_killed_worker_frees_its_gpu(cluster, seen):
     log = cluster.jobs_of("box") / "gpu-killed" / "events.jsonl"
     cluster.project.until(process, lambda: log.exists() and '"batch"' in log.read_text())
     during = memory()
+    assert not cluster.here.real or during > before + SPARE, "nvidia-smi shows no memory of the job"
     os.kill(cluster.pid("box", "gpu-killed", "worker"), signal.SIGKILL)
     result = cluster.finish(process)
     assert result.code and "worker-0" in result.output, figures.last_words(result.output)

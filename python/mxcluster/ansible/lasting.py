@@ -15,13 +15,15 @@ class Lasting:
 
     Attributes: `curves` for TensorBoard, None before the first figure; `may_draw` False after an
     error of `curves`; `offsets` {log: bytes} of the logs that the task follows, None before the
-    first answer; `reader` the uid of the login user before become, None if unknown.
+    first answer; `has_asked` True once the node has been asked for the login user; `reader` the
+    uid of this user before become, None if unknown.
     """
 
     def __init__(self) -> None:
         self.curves: Optional[LiveCurves] = None
         self.may_draw = True
         self.offsets: Optional[Dict[str, int]] = None
+        self.has_asked = False
         self.reader: Optional[int] = None
         self._arrivals: Optional[Arrivals] = None
 

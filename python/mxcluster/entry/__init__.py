@@ -77,7 +77,9 @@ def _wait(request: Wait) -> Progress:
     status = answer.status
     if request.collect is None or not status.has_ended or status.has_failed:
         return answer
-    with contextlib.suppress(MxclusterError):
+    # After any error the answer stays: the job has ended well, and the controller's own `collect`
+    # reports the error.
+    with contextlib.suppress(Exception):
         collected = run(request.collect.replaced(reason=status.reason or ""))
         answer = answer.replaced(collected=cast(Collected, collected))
     return answer

@@ -11,7 +11,7 @@ from typing import List, Optional, Tuple
 from mxcluster.errors import MxclusterError
 from mxcluster.model.answers import Answer
 from mxcluster.model.protocol import RecordNode, Request
-from mxcluster.node import json_cli, processes, training_user
+from mxcluster.node import json_cli, processes, quota, training_user
 
 # File descriptors for the answer of this process. Child processes close these descriptors.
 ANSWERS: List[int] = []
@@ -25,11 +25,12 @@ def answer_of(request: Request, target: Optional[int] = None) -> Answer:
     child's memory or open the child's descriptors. `target`: see `commands.carry_out`. Raises
     MxclusterError if the command fails or if the answer is invalid.
     """
-    refusing, parent = Refusing(request.check), os.getpid()
+    refusing, parent, spent = Refusing(request.check), os.getpid(), quota.own_cpu()
 
     def in_child() -> Tuple[object, int]:
         processes.set_pdeathsig(parent, signal.SIGTERM)
         processes.hide()
+        quota.OF_PARENT[:] = [spent]
         for descriptor in ANSWERS:
             os.close(descriptor)
         return _in_process(request, target)

@@ -725,7 +725,8 @@ class Controller(Record):
         playbooks=(),
     )
     """The number of seconds between two polls of the nodes. The live line on the terminal is up to
-    this number of seconds old."""
+    this number of seconds old. On a node with a quota below one CPU a poll lasts up to 15 s. Such a
+    node ends its part of the job up to 15 s after a failure on another node."""
     runs_dir: str = knob(
         Written(
             to_text,

@@ -14,6 +14,9 @@ from typing import Dict, List, NamedTuple, Optional
 
 from mxcluster.node import processes
 
+# CPU seconds of the parent before it forked this process for its work.
+OF_PARENT = []  # type: List[float]
+
 
 class Use(NamedTuple):
     """What the processes of a control group have used so far."""
@@ -67,8 +70,11 @@ def least_pause(spent: float, part: float, limit: Optional[Quota]) -> float:
 
 
 def own_cpu() -> float:
-    """Return the CPU seconds of this process so far, with its start and imports."""
-    return time.process_time()
+    """Return the CPU seconds of this process so far, with its start and imports.
+
+    A fork has a new clock, so the time of its parent before the fork counts, too (`OF_PARENT`).
+    """
+    return time.process_time() + sum(OF_PARENT)
 
 
 def _quotas(folder: str, is_new: bool) -> List[float]:

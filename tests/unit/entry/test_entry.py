@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,7 @@ from mxcluster.model.answers import (
 )
 from mxcluster.model.node_record import MachineFacts, NodeFacts
 from mxcluster.model.protocol import COMMANDS, RecordNode
+from mxcluster.node import quota
 from tests import needs
 from tests.plans import part_json
 from tests.unit import statuses
@@ -168,12 +170,13 @@ def test_the_end_of_a_wait_collects_the_files_of_a_part_that_ended_well(
     assert not collects or seen[1].reason == "done"
 
 
-def test_files_that_cannot_be_collected_do_not_spoil_the_end_of_a_wait(monkeypatch):
+@pytest.mark.parametrize("error", [MxclusterError("the folder is gone"), OSError(28, "full")])
+def test_files_that_cannot_be_collected_do_not_spoil_the_end_of_a_wait(monkeypatch, error):
     def told(one):
         if one.KIND == "wait":
             ended = {"state": "ended", "reason": "done", "processes": []}
             return Progress(status=statuses.status(ended))
-        raise MxclusterError("the folder is gone")
+        raise error
 
     monkeypatch.setattr(programs, "answer_of", told)
     collect = {"command": "collect", "job_dir": "/j", "output": "/o"}
@@ -405,6 +408,17 @@ def test_roots_observations_override_the_users_answer(monkeypatch):
     monkeypatch.setattr("mxcluster.node.probe.machine", lambda: own)
     found = entry.run(RecordNode(user="nobody")).record
     assert found == NodeFacts(mxnet="9.9", **vars(own))
+
+
+def test_a_child_counts_the_cpu_time_of_its_parent(monkeypatch):
+    """Else a wait, which starts with root's imports, takes more of a small quota than its part."""
+    monkeypatch.setattr(programs.training_user, "other", lambda *given: pwd.getpwuid(os.getuid()))
+    monkeypatch.setattr(programs.training_user, "drop_rights", lambda entry: None)
+    monkeypatch.setattr(programs, "_in_process", lambda *given: (quota.own_cpu(), 0))
+    monkeypatch.setattr(programs, "_checked", lambda request, found, code: found)
+    before = time.process_time()
+    assert before > 0 and programs.answer_of(request("look")) >= before
+    assert quota.OF_PARENT == []
 
 
 def test_library_output_without_a_newline_does_not_break_the_answer(tmp_path):

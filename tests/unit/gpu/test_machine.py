@@ -1,7 +1,12 @@
 """The look at a machine for `make gpu`: is its GPU real, and where is its CUDA."""
 
+import os
+from unittest import mock
+
+import pytest
+
 from mxcluster.model.check_answer import CudaDriver, CudaGpu, CudaProbe, CudaRuntime
-from tests.gpu import cluster, libraries, machine
+from tests.gpu import cluster, conftest, libraries, machine, test_2_mxnet, test_3_jobs
 
 
 def test_without_nvidias_device_and_module_a_gpu_is_a_stand_in(tmp_path):
@@ -52,6 +57,59 @@ def test_packages_of_nvidia_become_a_cuda(tmp_path):
     laid = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.*"))
     assert laid == ["include/cudnn.h", "lib64/libcublas.so.11", "lib64/libcudnn.so.8"]
     assert (folder / "lib64/libcudnn.so.8").read_text() == "cudnn/lib/libcudnn.so.8"
+
+
+def test_the_home_has_no_copy_of_the_libraries(tmp_path, monkeypatch):
+    """pip would keep 1.9 GB in its cache, too."""
+    monkeypatch.setattr(libraries, "subprocess", mock.Mock())
+    libraries.fetch(tmp_path)
+    assert "--no-cache-dir" in libraries.subprocess.run.call_args[0][0]
+
+
+def test_the_driver_keeps_its_code_in_the_project(monkeypatch):
+    """The rows and the jobs get the folder."""
+    monkeypatch.setattr(conftest, "any_gpu", lambda: True)
+    name, session = "CUDA_CACHE_PATH", mock.Mock()
+    monkeypatch.setenv(name, "")  # so that the end of the test restores it
+    monkeypatch.delenv(name)
+    session.config.option.collectonly = False
+    conftest.pytest_sessionstart(session)
+    assert name.startswith(cluster.PASSED_ON) and "/.state/gpu/" in os.environ[name]
+
+
+@pytest.mark.parametrize("path", ["/nonexistent", None])
+def test_without_git_or_a_clone_there_is_no_mxnet(tmp_path, monkeypatch, path):
+    """The rows run in a copy of the files that git lists. The other rows need no copy."""
+    with monkeypatch.context() as changed:
+        if path:
+            changed.setenv("PATH", path)
+        else:
+            changed.setattr(machine, "PROJECT", tmp_path)
+        with pytest.raises(machine.wheels.Lacking, match="git lists no files here: install git"):
+            machine._mxnet(mock.Mock(real=True), {}, [])
+
+
+def test_without_a_cuda_the_row_about_verify_is_not_run():
+    """A prepared MXNet needs no folder of CUDA; verify.yml then judges none."""
+    here = mock.Mock(folder="")
+    with pytest.raises(pytest.skip.Exception, match="no CUDA in /usr/local, and MXCLUSTER_GPU_CU"):
+        test_2_mxnet.test_verify_checks_the_gpus(mock.Mock(cuda="", here=here), mock.Mock())
+
+
+@pytest.mark.parametrize("during, real", [(500, True), (10, True), (10, False)])
+def test_the_memory_of_a_worker_is_seen_before_its_death(monkeypatch, during, real):
+    """Else a GPU whose memory nvidia-smi does not tell would pass as free again."""
+    figures = iter([10, during, 10, 10])
+    monkeypatch.setattr(test_3_jobs, "memory", lambda: next(figures))
+    monkeypatch.setattr(test_3_jobs.os, "kill", lambda pid, number: None)
+    monkeypatch.setattr(test_3_jobs.gpus, "busy", dict)
+    made = mock.MagicMock()
+    made.here.real, made.finish.return_value = real, mock.Mock(code=1, output="worker-0")
+    if real and during == 10:
+        with pytest.raises(AssertionError, match="shows no memory"):
+            test_3_jobs.test_a_killed_worker_frees_its_gpu(made, mock.Mock())
+    else:
+        test_3_jobs.test_a_killed_worker_frees_its_gpu(made, mock.Mock())
 
 
 def test_each_gpu_has_a_worker_and_one_gpu_has_a_second_worker_on_the_cpu():

@@ -20,6 +20,15 @@ from mxcluster.node import gpus
 gpus.count = gpus.cards = lambda *_: 0
 sys.exit(pytest.main(sys.argv[1:]))
 """
+# A machine with a GPU and its driver.
+WITH_GPU = """
+import os, sys, pytest
+from mxcluster.node import driver, gpus
+look, gpus.cards = os.stat, lambda *_: 1
+os.stat = lambda path, **more: look("/dev/null" if path == "/dev/nvidiactl" else path, **more)
+os.major, driver.loaded_version = lambda number: 195, lambda *_: "470.256.02"
+sys.exit(pytest.main(sys.argv[1:]))
+"""
 KERNEL = "no kernel module of NVIDIA is loaded"
 NOTHING = "a stand-in for a GPU computes nothing"
 
@@ -122,6 +131,16 @@ def test_the_rows_of_a_stand_in_do_not_pass(tmp_path, variables):
     assert "GPU-a0a0a0a0" not in done.stdout
     reasons = {row.seen for row in report.rows if row.outcome == table.NOT_RUN}
     assert reasons == {KERNEL, NOTHING, "a stand-in is no device of the PCI bus"}
+
+
+@pytest.mark.slow
+def test_a_stand_in_is_one_on_a_machine_with_a_gpu(tmp_path, variables):
+    """Else its rows count as passed, and those about MXNet fetch CUDA's libraries."""
+    rows = ("-k", "parsed or bus_shows or computes_on_every")
+    done, report = report_of(tmp_path, *rows, program=("-c", WITH_GPU), **variables)
+    assert done.returncode == table.NOTHING_PASSED and report.stand_in, done.stdout
+    assert [row.outcome for row in report.rows] == [table.STAND_IN, table.NOT_RUN, table.NOT_RUN]
+    assert report.mxnet == "none: " + NOTHING, done.stdout
 
 
 @pytest.mark.slow

@@ -445,6 +445,17 @@ def test_the_login_user_is_asked_if_ansible_becomes_another_user(
     assert all(not sudoable for command, sudoable in node.commands if command == "id -u")
 
 
+@pytest.mark.parametrize("stdout", ["0\n", ""])
+def test_the_login_user_is_asked_once_a_job(monkeypatch, tmp_path, stdout):
+    """Also if it is root, or if the node does not tell."""
+    made, commands, node, there, _ = waits(tmp_path, becomes=True, stdout=stdout)
+    answers = [RUNNING, RUNNING, dict(DONE, collected=packed(there))]
+    made.ask = lambda python, request, *_: commands.append(request.KIND) or answers.pop(0)
+    for _ in range(3):
+        run(made, monkeypatch)
+    assert commands == ["wait"] * 3 and node.commands.count(("id -u", False)) == 1
+
+
 def on_node(execute, pipelining=True, check=False):
     """Return the plugin on a node that runs `execute(program, in_data)`, and its steps of files."""
     made, steps = object.__new__(action.ActionModule), []

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+import runpy
 import subprocess
+import sys
 
 import pytest
 
@@ -114,6 +116,75 @@ def test_the_named_tests_exist():
         assert "\ndef %s(" % word.partition("::")[2] in text, word
 
 
+@pytest.mark.parametrize("name", ["MXCLUSTER_EL7_INVENTORY", "MXCLUSTER_EL7_IMAGE"])
+def test_on_a_real_centos_7_no_test_of_the_stand_in_runs(tmp_path, name):
+    variables = acceptance.environment(tmp_path, dict(os.environ))
+    del variables["MXCLUSTER_EL7_INVENTORY"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "--collect-only", "-q", "molecule/el7"],
+        cwd=str(acceptance.PROJECT),
+        env=dict(variables, **{name: str(tmp_path)}),
+        stdout=subprocess.PIPE,
+    )
+    collected = re.findall(r"^(\S+)::", done.stdout.decode(), re.MULTILINE)
+    assert set(collected) == {acceptance.TESTS}, done.stdout.decode()
+
+
+@pytest.mark.parametrize(
+    "line, wrong",
+    [
+        ("baseurl=https://vault.centos.org/7.9.2009/os/$basearch/", False),
+        ("baseurl=http://mirror.example.org/centos/7.9.2009/os/$basearch/", False),
+        ("baseurl=http://mirror.centos.org/centos/$releasever/os/$basearch/", True),
+        ("baseurl=http://a/\nmirrorlist=http://mirrorlist.centos.org/?repo=os", True),
+        ("#baseurl=http://mirror.example.org/", True),
+        ("baseurl=http://mirror.example.org/\ngpgcheck = 0", True),
+    ],
+)
+def test_the_archive_of_a_node_may_be_a_mirror_of_the_site(line, wrong):
+    known = runpy.run_path(str(acceptance.PROJECT / acceptance.TESTS))
+    lines = "[base]\n#mirrorlist=http://mirrorlist.centos.org/?repo=os\n%s\ngpgcheck=1\n"
+    assert bool(known["faults"](lines % line)) == wrong
+
+
+class Nodes:
+    """A cluster of one node whose shell answers as its programs do."""
+
+    names = ("node1",)
+
+    def __init__(self, variables, answers):
+        self.variables, self.answers = {"node1": variables}, answers
+
+    def shell(self, name, script, user="root"):
+        program, _, python = script.partition(" -c ")
+        return self.answers[program, user, "mxnet" in python]
+
+
+@pytest.mark.parametrize(
+    "variables, python, user, version",
+    [
+        ({}, "/opt/mxcluster/env/bin/python", "mxcluster", "1.2.1"),
+        (
+            {"mxcluster_home": "/srv/m", "mxcluster_user": "ann", "mxnet_version": "1.5.1"},
+            "/srv/m/env/bin/python",
+            "ann",
+            "1.5.1",
+        ),
+    ],
+)
+def test_mxnet_is_tried_as_the_inventory_names_it(variables, python, user, version):
+    answers = {
+        (python, user, True): "a warning\n" + version,
+        (python, user, False): "(3, 6)",
+        ("/usr/bin/python3", "root", False): "(3, 6)",
+    }
+    known = runpy.run_path(str(acceptance.PROJECT / acceptance.TESTS))
+    known["test_mxnet_runs_on_its_python"](Nodes(variables, answers))
+    answers[python, user, True] = "1.9.1"
+    with pytest.raises(AssertionError):
+        known["test_mxnet_runs_on_its_python"](Nodes(variables, answers))
+
+
 @pytest.mark.parametrize(
     "output, why",
     [
@@ -156,7 +227,8 @@ def test_an_output_can_fail_a_step(tmp_path):
 
 
 def test_the_inventory_is_that_of_one_node(tmp_path):
-    own = {"el7_repos_mirror": "http://mirror/7", "train_job_runs_dir": "/elsewhere"}
+    own = {"el7_repos_mirror": "http://mirror/7", "ansible_become": False}
+    own.update(train_job_runs_dir="/elsewhere", mxcluster_state_dir="/elsewhere")
     acceptance.prepare(tmp_path, "centos", "10.20.0.7", 2222, own)
     environment = acceptance.environment(tmp_path, dict(os.environ, ANSIBLE_STRATEGY="free"))
     assert "ANSIBLE_STRATEGY" not in environment
@@ -168,9 +240,11 @@ def test_the_inventory_is_that_of_one_node(tmp_path):
         assert found[group]["hosts"] == ["node1"]
     known = found["_meta"]["hostvars"]["node1"]
     assert known["ansible_host"] == "10.20.0.7" and known["ansible_port"] == 2222
-    assert known["ansible_user"] == "centos" and known["ansible_become"] is True
+    assert known["ansible_user"] == "centos"
     assert known["el7_repos_mirror"] == "http://mirror/7"
-    assert known["train_job_runs_dir"] == "/elsewhere"  # the administrator's value wins
+    assert known["ansible_become"] is False  # the administrator's value
+    # has_gpus and report look into the folders of the run.
+    assert known["train_job_runs_dir"] == str(tmp_path / "runs")
     # preflight gives the host keys of two runs blocks of their own in known_hosts.
     assert known["mxcluster_state_dir"] == str(tmp_path / tmp_path.name)
 
