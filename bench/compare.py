@@ -17,8 +17,8 @@ import yaml
 from bench._nodes import PROJECT, say
 from bench.unequal import cluster, profile
 
-# Also a small batch of one sample (balance=deadline) takes longer than its real pass: 200 ms / 16 or
-# / 8 against 0.2 ms (mlp) or 0.4 ms (lenet), so a busy machine makes few of them late.
+# Also a small batch of one sample (balance=deadline) is padded far beyond its real pass, to 12.5 or
+# 25 ms against 0.2 ms (mlp) or 0.4 ms (lenet), so that a busy machine makes few of them late.
 STEP_MS = 200
 TASKS = {"digits": "examples/compare-digits.yml", "warped": "examples/compare-warped.yml"}
 MODEL = ("data", "network", "batch_size")  # the knobs of a task that its profile needs
