@@ -93,8 +93,8 @@ def check_comparison(project, proposal, exchange):
     """Check the table of predictions at the end of profile.yml, and plan with its commands.
 
     The workers compute 267, 267, 133 and 67 samples/s, with 16 samples in a batch. How long their
-    exchange takes, `exchange` seconds, depends on the load of this machine. From 0.12 s on, the two
-    fast workers alone are no faster than all, and their row is missing.
+    exchange takes, `exchange` seconds, depends on the load of this machine. From about
+    0.2 s on, other rows are the best ones, and the row without slow workers may be missing.
     """
     text = proposal.split("predicted speed of each scheme")[1]
     rows = re.findall(r"^.*? (\d+) +\d+ % .* (kv=.*)$", text, re.MULTILINE)
