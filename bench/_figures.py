@@ -7,6 +7,8 @@ I/O.
 import statistics
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from mxcluster.job.sweep import limit, readings
+from mxcluster.job.sweep.comparison_rows import Quartiles, quartiles
 from mxcluster.model.events import Batch, Event, StepTimes, Usage
 
 PARTS = ("data", "compute", "remainder", "exchange", "push_pull", "servers", "quota")
@@ -17,14 +19,6 @@ class Window(NamedTuple):
 
     begin: float
     end: float
-
-
-class Quartiles(NamedTuple):
-    """The median of some figures, with the quartiles below and above it."""
-
-    low: float
-    median: float
-    high: float
 
 
 class Step(NamedTuple):
@@ -39,13 +33,6 @@ class Step(NamedTuple):
     def covered(self) -> float:
         """The part of the step that the parts explain, 1 for all of it."""
         return sum(self.parts.values()) / self.seconds
-
-
-def quartiles(figures: Sequence[float]) -> Quartiles:
-    """Return the quartiles of at least one figure, by linear interpolation."""
-    if len(figures) == 1:
-        return Quartiles(*figures * 3)
-    return Quartiles(*statistics.quantiles(figures, n=4, method="inclusive"))
 
 
 def of_workers(events: Sequence[Event], kind: type) -> Dict[int, list]:
@@ -85,22 +72,9 @@ def window(
 
 def samples_per_s(events: Sequence[Event], of: Window) -> float:
     """Return the samples per second of all workers together in a window."""
-    seconds = of.end - of.begin
-    return sum(
-        (_samples_at(own, of.end) - _samples_at(own, of.begin)) / seconds
-        for own in of_workers(events, Batch).values()
-    )
-
-
-def _samples_at(batches: Sequence[Batch], when: float) -> float:
-    """Return the samples of a worker at a time between two of its events, interpolated."""
-    before = [one for one in batches if one.time <= when]
-    after = [one for one in batches if one.time > when]
-    if not before or not after:
-        return (before or after)[-1 if before else 0].samples or 0
-    first, last = before[-1], after[0]
-    done = (when - first.time) / (last.time - first.time)
-    return (first.samples or 0) + done * ((last.samples or 0) - (first.samples or 0))
+    trained = readings.samples_over_time(events).values()
+    begin, end = (sum(readings.interpolated(one, when) for one in trained) for when in of)
+    return (end - begin) / (of.end - of.begin)
 
 
 def steps(events: Sequence[Event], of: Window) -> List[Step]:
@@ -141,24 +115,19 @@ def servers_cpu(events: Sequence[Event], of: Window) -> float:
     return max((statistics.mean(own) for own in found.values()), default=0.0)
 
 
-def as_parts(speeds: Sequence[float], limits: Sequence[float]) -> List[float]:
-    """Return the speed of each turn as a part of the limit of the same turn."""
-    return [speed / limit for speed, limit in zip(speeds, limits)]
-
-
 def table(rows: Sequence[Tuple[str, Sequence[float]]], limits: Sequence[float]) -> List[str]:
     """Return lines with the speed of each scheme, as samples/s and as a part of the limit.
 
     Args: `rows` the (name, samples per second in each turn) of each scheme, first the baseline;
     `limits` the sum of the solo speeds in each turn.
     """
-    own = quartiles(as_parts(rows[0][1], limits)).median
+    own = quartiles(list(map(limit.part, rows[0][1], limits))).median
     lines = [
         "%-30s %22s %22s %10s" % ("scheme", "samples/s", "part of the limit", rows[0][0]),
         "%-30s %22s" % ("limit: sum of the solo speeds", _shown(quartiles(limits), "%.0f")),
     ]
     for name, speeds in rows:
-        part = quartiles(as_parts(speeds, limits))
+        part = quartiles(list(map(limit.part, speeds, limits)))
         speed = _shown(quartiles(speeds), "%.0f")
         lines.append("%-30s %22s %22s %10.3f" % (name, speed, _shown(part, "%.3f"), own))
     return lines

@@ -1,10 +1,10 @@
 """Compare the schemes on a ground: a cluster of unequal machines, of which a module makes one.
 
-Each turn trains each of SCHEMES on all workers, and a solo job on each worker: a job of dist_sync
-with this worker alone and the same batch. The sum of the solo speeds is the absolute limit, and
-each speed is given as a part of it. Turns change their direction, so that a slow drift of the
-machine meets all jobs alike. After the turns each scheme trains once more and measures the parts of
-its steps. Without this measurement, pushes overlap with the computation.
+Each turn trains each of SCHEMES on all workers, and a solo job on each worker: a job with this
+worker alone, without servers and with the same batch, as in compare.yml. The sum of the solo speeds
+is the absolute limit, and each speed is given as a part of it. Turns change their direction, so
+that a slow drift of the machine meets all jobs alike. After the turns each scheme trains once more
+and measures the parts of its steps. Without this measurement, pushes overlap with the computation.
 
 `max_time` ends a job. Until then all workers train, and the figures come from the last seconds.
 """
@@ -17,6 +17,7 @@ from typing import Dict, List, NamedTuple, Sequence
 from bench import _figures
 from bench._nodes import PROJECT
 from mxcluster import events
+from mxcluster.job.sweep import comparison, limit
 from mxcluster.model.events import Event
 from mxcluster.model.failures import TIME
 from mxcluster.model.written import MOST
@@ -58,7 +59,7 @@ class Ground(NamedTuple):
     batch_size: int
     length: Length
     fastest: Sequence[str] = ()  # the workers' hosts of the fastest group, if there is one
-    inside: bool = False  # True to measure the solo speeds with the server beside the worker, too
+    inside: bool = False  # True to measure the solo speeds with a server beside the worker, too
 
 
 def variant(where: pathlib.Path, name: str, workers: Sequence[str], servers: Sequence[str] = ()):
@@ -135,9 +136,11 @@ class Jobs:
     def solo(self, inside: bool = False) -> Dict[str, float]:
         """Return {host: samples per second} of each worker alone.
 
-        Args: `inside` True for a server on the worker's host instead of the ground's servers.
+        Args: `inside` True for a job of dist_sync with a server on the worker's host, False for a
+        job without servers.
         """
-        where, base = self._ground.where, SCHEMES[BASELINE]
+        where = self._ground.where
+        base = SCHEMES[BASELINE] if inside else {"kv": comparison.SOLO_KV}
         found = {}
         for host in self.workers:
             name = "%s-%s" % ("inside" if inside else "solo", host)
@@ -182,14 +185,14 @@ def compare(ground: Ground, turns: int) -> None:
 
 def last(result: Result) -> str:
     """Return the speeds of the last turn as text."""
-    speeds = {"limit": sum(result.solo[-1].values())}
+    speeds = {"limit": limit.absolute(result.solo[-1].values())}
     speeds.update((name, own[-1]) for name, own in result.schemes.items())
     return ", ".join("%s %.0f" % (name, speed) for name, speed in speeds.items())
 
 
 def lines(result: Result) -> List[str]:
     """Return the tables of a result."""
-    limits = [sum(solo.values()) for solo in result.solo]
+    limits = [limit.absolute(solo.values()) for solo in result.solo]
     found = _figures.table(list(result.schemes.items()), limits)
     for host in result.solo[0]:
         alone = _figures.quartiles([solo[host] for solo in result.solo]).median

@@ -1,10 +1,13 @@
 """Push and pull arrays as a worker of the benchmark `kvstore`, in turns with another job.
 
 Arguments: kv, number of arrays, size of an array, steps of a block, folder of the turns, name of
-this job, output. A block begins when the folder contains `<name>-<block>`; the first block has one
-step. At the end the worker writes a list to `<output>-<index>.json`: for each block the mean
-seconds of a step, and those of all this worker's threads on a CPU. Worker 0's first entry is the
-seconds from the creation of its kv-store to the end of the first step.
+this job, output, and "same" or "fresh". With "same" each push of a key has the same array, as in
+Module. With "fresh" it has a new one, which the worker makes before the clock of the block starts.
+
+A block begins when the folder contains `<name>-<block>`; the first block has one step. At the end
+the worker writes a list to `<output>-<index>.json`: for each block the mean seconds of a step, and
+those of all this worker's threads on a CPU. Worker 0's first entry is the seconds from the creation
+of its kv-store to the end of the first step.
 """
 
 import json
@@ -15,11 +18,12 @@ import time
 import mxnet as mx
 
 
-def main(kind, arrays, size, steps, turns, name, output):
+def main(kind, arrays, size, steps, turns, name, output, gradient):
     """Run blocks of steps until the file `<name>-end` exists in `turns`, then write the seconds.
 
     Args: `kind` the kv; `arrays` their number; `size` of an array; `steps` of a block; `turns` the
-    folder of the turns; `name` of this job; `output` the path of the result without its suffix.
+    folder of the turns; `name` of this job; `output` the path of the result without its suffix;
+    `gradient` "fresh" or "same".
     """
     me = int(os.environ["MXCLUSTER_INDEX"])
     kv = mx.kv.create(kind)
@@ -36,11 +40,15 @@ def main(kind, arrays, size, steps, turns, name, output):
         turn = next_turn(turns, name, block)
         if turn == "end":
             break
+        rounds = [gradients] * (steps if block else 1)
+        if gradient == "fresh":
+            rounds = [[array.copy() for array in one] for one in rounds]
+            mx.nd.waitall()
         kv._barrier()
         start, used = time.time(), time.process_time()
-        for _ in range(steps if block else 1):
+        for one in rounds:
             for key in keys:
-                kv.push(key, gradients[key], priority=-key)
+                kv.push(key, one[key], priority=-key)
             for key in keys:
                 kv.pull(key, out=weights[key], priority=-key)
             mx.nd.waitall()
@@ -75,4 +83,5 @@ if __name__ == "__main__":
         sys.argv[5],
         sys.argv[6],
         sys.argv[7],
+        sys.argv[8],
     )

@@ -26,9 +26,10 @@ SIZES = (
     ("20 x 5 MB", 20, 1310720, 3),
     ("1 x 100 MB", 1, 26214400, 3),
 )
-# A job: its kv-store, the group of each worker, and the folder that holds mxcluster.
-Side = collections.namedtuple("Side", "kv groups package")
-Side.__new__.__defaults__ = (NODE_PACKAGE,)
+# A job: its kv-store, the group of each worker, the folder that holds mxcluster, and its gradients:
+# "same" for one array of each key, "fresh" for a new array in each push, which waits for the pull.
+Side = collections.namedtuple("Side", "kv groups package gradient")
+Side.__new__.__defaults__ = (NODE_PACKAGE, "same")
 PAIRS = (
     ("dist_gsync, one group", Side("dist_gsync", EVERYBODY), Side("dist_sync", EVERYBODY)),
     ("dist_gsync, two groups", Side("dist_gsync", HALVES), Side("dist_sync", EVERYBODY)),
@@ -40,8 +41,8 @@ KINDS = (("dist_sync", EVERYBODY), ("dist_gsync", HALVES), ("dist_ssync", EVERYB
 def main(options):
     """Print the ratio of the times of a step for each of PAIRS and SIZES.
 
-    The function also prints the memory of the servers, and the time of a first step with 2,000
-    keys.
+    The function also prints the memory of the servers, the time of a first step with 2,000 keys,
+    and the ratio of steps with a new array in each push to steps with one array.
 
     Args: `options` of the command line; `options.against` is another checkout, or None.
     """
@@ -76,6 +77,18 @@ def main(options):
             ):
                 found[side].append(blocks[0][0])
         tell("%s / %s, 2,000 keys" % (label, stock.kv), found, 1, "s to the first step's end")
+    compare_arrays(python)
+
+
+def compare_arrays(python):
+    """Print the ratio of steps with a new array in each push to steps with one array, for KINDS."""
+    for kv, groups in KINDS:
+        same = Side(kv, groups)
+        for what, arrays, size, steps in SIZES:
+            sides = same._replace(gradient="fresh"), same
+            found, _ = in_turns(python, sides, arrays, size, steps, ROUNDS)
+            blocks = [[seconds for seconds, _ in side[1:]] for side in found]
+            tell("%s, new arrays / one array, %s" % (kv, what), blocks, 1000, "ms a step")
 
 
 def compare_checkouts(python, package):
@@ -113,7 +126,7 @@ def in_turns(python, pair, arrays, size, steps, rounds):
         folder = pathlib.Path(name)
         (folder / "turns").mkdir()
         jobs = []
-        for side, (kv, groups, package) in enumerate(pair):
+        for side, (kv, groups, package, gradient) in enumerate(pair):
             script = pathlib.Path(__file__).with_name("_steps.py")
             jobs.append(
                 Job(
@@ -134,6 +147,7 @@ def in_turns(python, pair, arrays, size, steps, rounds):
                         folder / "turns",
                         side,
                         folder / str(side) / "worker",
+                        gradient,
                     ],
                 )
             )

@@ -1,9 +1,9 @@
 """Measure the schemes on containers of unequal speed: docker limits their CPU time.
 
 Three workers have QUOTAS of a CPU. The server has a container of its own without a limit, so its
-CPU time counts in no quota of a worker. The solo speeds are also measured with the server in the
-worker's container. Groups, shares and initial batch sizes come from a profile, which measures the
-workers as it does any slow machine. `bench._ground` says how the schemes are measured.
+CPU time counts in no quota of a worker. Each worker is also measured alone under dist_sync with the
+server in its container. Groups, shares and initial batch sizes come from a profile, which measures
+the workers as it does any slow machine. `bench._ground` says how the schemes are measured.
 """
 
 import json

@@ -63,7 +63,8 @@ def test_one_command_measures_groups_and_trains(unequal):
     assert speeds == pytest.approx([267, 267, 133, 67], rel=0.15), result.output
     assert profile["groups"] == [[0, 1], [2], [3]] and len(profile["placement"]) == 6
     verdict = json.loads((project.path / "runs" / "auto-profile" / "verdict.json").read_text())
-    check_comparison(project, "\n".join(verdict["proposal"]))
+    exchange = max(worker["exchange_s"] for worker in profile["workers"])
+    check_comparison(project, "\n".join(verdict["proposal"]), exchange)
     plan = json.loads((run / "plan.json").read_text())
     assert plan["groups"] == profile["groups"] and plan["shares"] == profile["shares"]
     assert "the profile auto-profile of" in result.output
@@ -88,19 +89,20 @@ def test_one_command_measures_groups_and_trains(unequal):
     assert "run profile.yml again" in result.output, result.output
 
 
-def check_comparison(project, proposal):
+def check_comparison(project, proposal, exchange):
     """Check the table of predictions at the end of profile.yml, and plan with its commands.
 
     The workers compute 267, 267, 133 and 67 samples/s, with 16 samples in a batch. How long their
-    exchange takes depends on the load of this machine.
+    exchange takes, `exchange` seconds, depends on the load of this machine. From about
+    0.2 s on, other rows are the best ones, and the row without slow workers may be missing.
     """
     text = proposal.split("predicted speed of each scheme")[1]
     rows = re.findall(r"^.*? (\d+) +\d+ % .* (kv=.*)$", text, re.MULTILINE)
     speeds = {knobs: int(speed) for speed, knobs in rows}
-    (fewer,) = [knobs for knobs in speeds if "dist_sync without_workers=" in knobs]
+    fewer = [knobs for knobs in speeds if "dist_sync without_workers=" in knobs]
     for knobs, limit in (
         ("kv=dist_sync", 4 * 67),
-        (fewer, 2 * 267),
+        *((knobs, 2 * 267) for knobs in fewer),
         ("kv=dist_sync balance=batch", 733),
         ("kv=dist_gsync grouping=auto data_allocator=1", 733),
         ("kv=dist_ssync", 4 * 67),
@@ -110,15 +112,18 @@ def check_comparison(project, proposal):
         assert 0 < speeds[knobs] < 1.15 * limit, (knobs, text)
     assert speeds["kv=dist_sync"] < speeds["kv=dist_sync balance=batch"], text
     (line,) = re.findall("^use       ansible-playbook (.*)$", text, re.MULTILINE)
+    if exchange > 0.1:
+        return
     assert "/inventory/unequal train.yml -e batch_size=16 -e kv=dist_sync -e balance=" in line, text
     result = project.run(*shlex.split(line), "-e", "plan_only=true", "-e", "job_id=advised")
     assert result.code == 0 and "4 workers in 1 group" in result.output, result.output
     assert "first sizes: " in result.output, result.output
-    named = [word for knob in fewer.split() for word in ("-e", knob)]
+    (knobs,) = fewer
+    named = [word for knob in knobs.split() for word in ("-e", knob)]
     where = ("-i", "inventory/unequal", "train.yml", "-e", "plan_only=true", "-e", "job_id=fewer")
     result = project.run(*where, *named)
     assert result.code == 0 and "no workers on " in result.output, result.output
-    assert "node4" in fewer and " in 1 group, 2 servers" in result.output, result.output
+    assert "node4" in knobs and " in 1 group, 2 servers" in result.output, result.output
 
 
 def test_an_interrupted_measurement_names_the_job_that_goes_on(unequal):

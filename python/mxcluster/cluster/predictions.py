@@ -105,8 +105,8 @@ def fastest_alone(profile: Profile) -> Worker:
 
 
 def fastest_of_several(profile: Profile) -> float:
-    """Return the largest predicted samples/s of the schemes that use all workers."""
-    rows = [one for one in predict(profile) if one.workers == len(profile.workers)]
+    """Return the largest predicted samples/s of the schemes with more than one worker."""
+    rows = [one for one in predict(profile) if one.workers > 1]
     return max(one.samples_per_s for one in rows)
 
 

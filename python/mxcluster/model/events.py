@@ -218,8 +218,8 @@ class Waits(Event, kind="waits"):
 class StepTimes(Event, kind="step_times"):
     """The seconds that a worker has spent on its steps so far, by the parts of a step.
 
-    A worker writes this event with measure_waits=true. The sum of the parts is the time of all
-    steps. No part is in another one.
+    A worker writes this event with measure_waits=true, and always with balance=deadline. The sum of
+    the parts is the time of all steps. No part is in another one.
     """
 
     steps: int = field(whole())

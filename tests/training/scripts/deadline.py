@@ -6,10 +6,12 @@ SLOWDOWN is its slowdown; SLOW_PHASE is "begin,end,factor", seconds of its clock
 factor; DIES_AT is "step,point", a point of an exchange at which the worker kills itself.
 
 The script writes the samples of each small batch, the numbers that the workers exchange, the
-deadline and seconds of each step, and the final weights. With LOG_WEIGHTS it writes the sums of the
-gradients and the weights of each step, as `replay` reads them.
+deadline and seconds of each step, and the final weights. Between two steps its clock advances by
+REPORT_S seconds, as for a long report or a copy of weights for an evaluation. With LOG_WEIGHTS it
+writes the sums of the gradients and the weights of each step, as `replay` reads them.
 """
 
+import functools
 import json
 import os
 import signal
@@ -18,9 +20,16 @@ import sys
 import mxnet as mx
 import numpy as np
 
+from mxcluster.node import quota
 from mxcluster.training.kvstore import assigned_key
 from mxcluster.training.programs import main
-from mxcluster.training.programs.image_classification import deadline, gradients, pace, training
+from mxcluster.training.programs.image_classification import (
+    deadline,
+    gradients,
+    meter,
+    pace,
+    training,
+)
 from mxcluster.training.programs.image_classification.data import arrays
 
 index, folder = os.environ["MXCLUSTER_INDEX"], os.environ["MXCLUSTER_JOB_DIR"]
@@ -56,6 +65,7 @@ class Log:
 log, clock = Log(), Clock()
 push, pull = assigned_key.AssignedKey.push, assigned_key.AssignedKey.pull
 close, step, run = gradients.Gradients.close, deadline.Deadline._step, training.Training.run
+copy_weights = training.Training._copy_weights
 read, passes = arrays.Images.read, pace.Pace.run
 
 
@@ -117,6 +127,11 @@ def logged_pass(self, batch, samples):
     return passes(self, batch, samples)
 
 
+def slow_copy(self, epochs):
+    copy_weights(self, epochs)
+    clock.now += float(os.environ.get("REPORT_S", "0"))
+
+
 def run_and_save(self):
     run(self)
     mx.nd.save(os.path.join(folder, "weights-%s.params" % index), self.module.get_params()[0])
@@ -138,6 +153,8 @@ def run_and_save(self):
 assigned_key.AssignedKey.push, assigned_key.AssignedKey.pull = logged_push, logged_pull
 gradients.Gradients.close, deadline.Deadline._step = logged_close, logged_step
 arrays.Images.read, pace.Pace.run, pace.time = logged_read, logged_pass, clock
-training.Training.run = run_and_save
+training.Training.run, training.Training._copy_weights = run_and_save, slow_copy
+meter.Meter = functools.partial(meter.Meter, clock=clock.monotonic)
+quota.tightest = lambda: None  # A quota of this machine counts other seconds.
 arguments = dict(json.loads(sys.argv[1]), slowdown=float(os.environ.get("SLOWDOWN", "1")))
 sys.exit(main("image_classification", [json.dumps(arguments)]))

@@ -11,6 +11,8 @@ import time
 
 import mxnet as mx
 
+from mxcluster.training.kvstore import pull_order
+
 kv = mx.kv.create(sys.argv[1])
 RELEASED = []
 
@@ -96,4 +98,11 @@ if sums and hasattr(kv, "broadcast"):
         mx.nd.waitall()
         check("broadcast", weights[0], 5)
         check("the sum", gradients[1], 4)
+if sums:
+    rows, waits = mx.nd.sparse.zeros("row_sparse", (2, 2)), []
+    kv.init(200, mx.nd.ones((2, 2)).tostype("row_sparse"))
+    kv.row_sparse_pull(200, out=rows, row_ids=mx.nd.array([0, 1], dtype="int64"))
+    pull_order.write_after = lambda gradient, weight: waits.append(weight)
+    kv.push(200, mx.nd.ones((2, 2)).tostype("row_sparse"))
+    assert len(waits) == 1 and waits[0] is rows, "a sparse gradient waits for the pull of rows"
 print("in order")

@@ -23,10 +23,16 @@ def specification(task):
 def test_a_task_has_grids_and_seeds_of_its_own(task):
     spec = specification(task)
     assert spec.knobs.momenta == [0.0, 0.9] and spec.knobs.lr_growth >= 4 and spec.knobs.solo
-    assert len(comparison.measuring_seeds(spec)) >= 5 and spec.notes == []
+    assert len(comparison.measuring_seeds(spec)) >= 5 and len(spec.notes) == 1
+    assert "no profile gives shares" in spec.notes[0], "the benchmark makes one first"
     assert not set(comparison.measuring_seeds(spec)) & set(comparison.choosing_seeds(spec))
     assert runner.check(spec, planned), "each job can be planned"
     assert set(compare.MODEL) <= set(compare.knobs(task)), "the profile measures the same model"
+
+
+@pytest.mark.parametrize("task", compare.TASKS)
+def test_a_small_batch_of_one_sample_takes_longer_than_its_real_pass(task):
+    assert compare.STEP_MS / compare.knobs(task)["batch_size"] >= 10, "milliseconds"
 
 
 def test_two_tasks_are_compared_and_go_on_under_their_own_names():

@@ -37,11 +37,6 @@ def test_a_speed_counts_all_workers_in_the_same_window():
     assert _figures.samples_per_s(EVENTS, Window(20.5, 33.3)) == pytest.approx(150)
 
 
-def test_quartiles():
-    assert _figures.quartiles([5, 1, 3, 2, 4]) == (2, 3, 4)
-    assert _figures.quartiles([7.0]) == (7, 7, 7)
-
-
 def times(worker, time, steps, **parts):
     values = dict.fromkeys(("data", "compute", "push_pull"), 0.0)
     values.update(parts)
@@ -92,7 +87,6 @@ def test_a_server_computes_at_most_while_a_worker_waits_for_it():
 def test_a_speed_is_a_part_of_the_limit_of_its_own_turn():
     rows = [("dist_sync", [50.0, 40.0, 30.0]), ("dist_gsync", [90.0, 45.0, 80.0])]
     limits = [100.0, 50.0, 100.0]
-    assert _figures.as_parts(rows[1][1], limits) == pytest.approx([0.9, 0.9, 0.8])
     head, limit, sync, gsync = _figures.table(rows, limits)
     assert "0.500 (0.400 to 0.650)" in sync
     assert "0.900 (0.850 to 0.900)" in gsync and gsync.endswith("     0.500"), "the baseline's part"

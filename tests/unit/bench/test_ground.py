@@ -6,6 +6,7 @@ import pytest
 
 from bench import _figures, _ground
 from mxcluster.job.options import cast
+from mxcluster.job.sweep import comparison
 from mxcluster.model.host_variables import HostVariables
 
 
@@ -61,3 +62,14 @@ def test_the_machines_of_the_changing_ground_have_valid_host_variables():
 
     for own in WORKERS:
         assert HostVariables.decode(own).slowdown_changes == [1.0, 2.0]
+
+
+def test_a_worker_alone_has_no_servers_as_in_a_comparison(where, monkeypatch):
+    """With a server beside it, a worker pushes and pulls."""
+    asked = []
+    monkeypatch.setattr(_ground.Jobs, "speed", lambda *given: asked.append(given[2:]) or 10.0)
+    jobs = _ground.Jobs(_ground.Ground("x", where.parent, where, {}, 8, _ground.Length(1, 1, 1)))
+    assert jobs.solo() == dict.fromkeys("abc", 10.0)
+    assert asked == [(1, {"kv": comparison.SOLO_KV})] * 3
+    jobs.solo(inside=True)
+    assert asked[3:] == [(1, {"kv": "dist_sync"})] * 3

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mxcluster.cluster import profile
+from mxcluster.cluster import predictions, profile
 from mxcluster.cluster_files import check_data_sharding
 from mxcluster.errors import BadInput
 from mxcluster.model.profile import MeasuredProfile, Profile
@@ -182,6 +182,15 @@ def test_a_cluster_that_gains_is_not_told_to_train_with_one_worker():
     assert "a step of all 4 workers takes about 1280 ms, including 0 ms for the exchange" in text
     assert "rain with one worker" not in text
     assert "a step of all" not in advised({"a": 100})
+
+
+def test_a_cluster_gains_if_only_some_of_its_workers_are_faster_than_one():
+    """The table of schemes then says to train with these workers, and the advice agrees."""
+    given = measured({"a": 100, "b": 100, "c": 100, "d": 25}, servers=(1.0,), exchange=0.01)
+    complete = completed(dict(given, batch_size=1))
+    found = predictions.predict(complete)
+    assert predictions.best(found, complete).title == "BSP, the 3 fastest workers"
+    assert not [line for line in complete.advice if "rain with one worker" in line]
 
 
 def test_groups_gain_nothing_where_the_exchange_takes_the_time():

@@ -14,6 +14,9 @@ from mxcluster.model.profile import Profile
 
 HEADINGS = ("", "scheme", "samples/s", "of the limit", "stale gradients", "knobs of train.yml")
 MOST_SHOWN = 40  # characters of a value in the table
+# The knobs of the job that measured the profile that its command keeps: those of the model, and
+# those that choose the machines.
+KEPT = ("network", "data", "batch_size", "without", "num_servers", "hosts_file", "gpus")
 
 
 def lines(profile: Profile, plan: Plan, inventory: str = "") -> List[str]:
@@ -48,24 +51,25 @@ def lines(profile: Profile, plan: Plan, inventory: str = "") -> List[str]:
             "samples/s are not accuracy: with stale gradients a training needs more samples",
             *_about_script(chosen),
             *_about_labels(profile, plan),
-            "use       %s" % command(chosen, profile, inventory),
+            "use       %s" % command(chosen, plan, inventory),
         ]
     ]
 
 
-def command(chosen: Prediction, profile: Profile, inventory: str = "") -> str:
+def command(chosen: Prediction, plan: Plan, inventory: str = "") -> str:
     """Return the command that trains with the scheme `chosen`.
 
-    The command also has the network, the data and the batch size of the profile, unless they are
-    the defaults of train.yml. Args: `inventory` as for `lines`.
+    The command also has the knobs KEPT of the job that measured, unless they are the defaults of
+    train.yml. Args: `plan` and `inventory` as for `lines`.
     """
     words = [
         "ansible-playbook",
         *(["-i", shlex.quote(inventory)] if inventory else []),
         "train.yml",
     ]
-    for name, value in {**_of_model(profile), **chosen.knobs}.items():
-        words += ["-e", "%s=%s" % (name, value)]
+    for name, value in {**_kept(chosen, plan.options), **chosen.knobs}.items():
+        # Ansible divides the word at its spaces, as a shell does.
+        words += ["-e", shlex.quote("%s=%s" % (name, shlex.quote(value) if value else ""))]
     return " ".join(words)
 
 
@@ -74,18 +78,18 @@ def _short(value: str) -> str:
     return value if len(value) <= MOST_SHOWN else value[: MOST_SHOWN - 3] + "..."
 
 
-def _of_model(profile: Profile) -> Mapping[str, str]:
-    """Return {knob: value} of the network, the data and the batch size, without defaults."""
-    usual = read(Options, {})
-    return {
-        name: str(value)
-        for name, value, default in (
-            ("network", profile.network, usual.network),
-            ("data", profile.data, usual.data),
-            ("batch_size", profile.batch_size, usual.batch_size),
-        )
-        if value != default
+def _kept(chosen: Prediction, options: Options) -> Mapping[str, str]:
+    """Return {knob: value} of the knobs KEPT in `options`, without defaults.
+
+    The number of workers is that of the scheme `chosen`, which may leave out some of them.
+    """
+    given, usual = vars(options), vars(read(Options, {}))
+    found = {
+        name: ",".join(map(str, given[name])) if isinstance(given[name], list) else str(given[name])
+        for name in KEPT
+        if given[name] != usual[name]
     }
+    return dict(found, **({"num_workers": str(chosen.workers)} if options.num_workers else {}))
 
 
 def _about_script(chosen: Prediction) -> List[str]:

@@ -1,12 +1,13 @@
 """Make the specification and the jobs of a comparison. All functions are pure."""
 
 import math
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, cast
 
+from mxcluster.datasets import training_samples
 from mxcluster.errors import BadInput, shown
 from mxcluster.job.sweep import jobs
 from mxcluster.job.sweep.jobs import Job, PlanOf
-from mxcluster.lists import several
+from mxcluster.lists import listed, several
 from mxcluster.model import sweep_knobs, sweep_schemes
 from mxcluster.model.plan import WORKER, Plan
 from mxcluster.model.sweep import (
@@ -25,9 +26,10 @@ FASTEST_LABEL = "speed1"
 # The evaluations of a job, unless the knob gives a number. Two of them are 0.5 % of a job apart,
 # and 2 % of the time to a target that comes after a quarter of the job.
 EVALUATIONS = 200
-# Batches of a job with one worker: to skip, and to measure.
-WARM_UP, MEASURED = 5, 30
+# Batches of a job with one worker: to skip, and the least and the most number to measure.
+WARM_UP, LEAST_MEASURED, MOST_MEASURED = 5, 30, 300
 FEWEST_SEEDS = 5  # from which quartiles tell something
+SOLO_KV = "device"  # sums the gradients of several GPUs on one of them, and also trains on CPUs
 Y_OF_GROUP = 4  # the default of gsync_max_y for `ringmaster`, for each group
 
 
@@ -37,9 +39,8 @@ def job(spec: Comparison, scheme: str, setting: Setting, seed: int) -> Job:
     Args: `scheme` a name in `sweep_schemes`.
     """
     row = sweep_schemes.of(scheme)
-    given = {"data_allocator": 1, "evaluations": EVALUATIONS, **spec.base}
     knobs = {
-        **jobs.accepted(given, row.knobs["kv"]),
+        **jobs.accepted(_given(spec.base), row.knobs["kv"]),
         **row.knobs,
         **setting._asdict(),
         "lr_scale": "none",
@@ -69,23 +70,23 @@ def job(spec: Comparison, scheme: str, setting: Setting, seed: int) -> Job:
 def solo_jobs(spec: Comparison) -> List[Job]:
     """Return a Job for each worker that trains alone, [] if the comparison has no such jobs.
 
-    A worker trains without servers (`kv=local`): so the sum of the speeds is the speed of machines
+    A worker trains without servers (`kv=device`): so the sum of the speeds is the speed of machines
     with a network and servers that take no time.
     """
-    setting = Setting(spec.base_lr, 0.0)
+    setting, measured = Setting(spec.base_lr, 0.0), solo_batches(spec)
     first = jobs.number(spec.base, "seed")
     return [
         Job(
             "%s-%d" % (sweep_schemes.SOLO, index),
             {
-                **jobs.accepted(spec.base, "local"),
+                **jobs.accepted(spec.base, SOLO_KV),
                 **setting._asdict(),
-                "kv": "local",
+                "kv": SOLO_KV,
                 "groups_file": "",
                 "num_workers": 0,
                 "evaluations": 0,
                 "warm_up": WARM_UP,
-                "measured": MEASURED,
+                "measured": measured,
                 "measure_waits": False,
                 **jobs.FIXED,
             },
@@ -96,6 +97,18 @@ def solo_jobs(spec: Comparison) -> List[Job]:
         )
         for index, address in enumerate(spec.addresses)
     ]
+
+
+def solo_batches(spec: Comparison) -> int:
+    """Return the number of batches that a worker measures alone: those of an epoch of its share.
+
+    LEAST_MEASURED and MOST_MEASURED bound it. Short batches need many: a quota of CPU time acts on
+    the mean over several of its periods of about 100 ms.
+    """
+    data = cast(str, spec.base.get("data", jobs.default("data")))
+    samples = training_samples(data, jobs.number(spec.base, "num_examples"))
+    batches = samples // (spec.workers * jobs.number(spec.base, "batch_size"))
+    return min(max(LEAST_MEASURED, batches), MOST_MEASURED)
 
 
 def choosing_seeds(spec: Comparison) -> List[int]:
@@ -157,6 +170,7 @@ def begin(
             names = _without_groups(names, notes)
     if not names:
         raise BadInput("schemes: no scheme is left to compare. Name other schemes")
+    notes += _equal_shares(names, base, groups, plan_of)
     return Comparison(
         method=METHOD,
         sweep=sweep,
@@ -172,6 +186,42 @@ def begin(
         addresses=_addresses(whole) if knobs.solo else [],
         max_y=knobs.ringmaster_max_y or Y_OF_GROUP * groups,
     )
+
+
+def _given(base: Knobs) -> Knobs:
+    """Return the knobs `base` with a comparison's own defaults."""
+    return {"data_allocator": 1, "evaluations": EVALUATIONS, **base}
+
+
+def _equal_shares(names: Sequence[str], base: Knobs, groups: int, plan_of: PlanOf) -> List[str]:
+    """Return [a note] if schemes whose workers can use unequal shares have equal ones, else [].
+
+    With one group, GSP can use none.
+    """
+    rows = [
+        row
+        for row in map(sweep_schemes.of, names)
+        if row.knobs["kv"] in sweep_schemes.ONLY_KV["data_allocator"]
+        and (row.name != sweep_schemes.GROUPED or groups > 1)
+    ]
+    given = _given(base)
+    if not rows or not given["data_allocator"]:
+        return []
+    kv = rows[0].knobs["kv"]
+    plan = plan_of({**jobs.accepted(given, kv), "kv": kv, "num_workers": 0})
+    lengths = [end - begin for begin, end in plan.shares]
+    from_profile = plan.profile is not None and plan.profile.fits
+    if from_profile or not lengths or max(lengths) - min(lengths) > 1e-6:
+        return []
+    return [
+        "no profile gives shares, so %s with equal shares: run profile.yml -e apply=true first, or "
+        "set worker_share"
+        % (
+            "%s trains" % rows[0].title
+            if len(rows) == 1
+            else "%s train" % listed([row.title for row in rows])
+        )
+    ]
 
 
 def few_seeds(knobs: ComparisonKnobs) -> List[str]:

@@ -108,17 +108,16 @@ def _percent(value: Optional[float]) -> Optional[float]:
 
 def _of_y(rows: Sequence[ComparisonRow]) -> List[Bars]:
     """Return [the histogram of Y of all seeds], or [] for schemes without Y."""
-    groups = plots.histograms(rows)
-    if not groups:
+    ys = plots.histograms(rows)
+    if ys is None:
         return []
     values = range(1, plots.MOST_BARS + 1)
     bars = [
         Bar("group %s" % group, _colour(place + 4), [found.percents.get(y) for y in values])
-        for place, (group, found) in enumerate(groups.items())
+        for place, (group, found) in enumerate(ys.groups.items())
     ]
-    title = "Histogram of Y of GSP, all seeds"
     unit = "% of the group's updates"
-    return [Bars(title, [str(y) for y in values], unit, bars, beside=True, x_title="Y")]
+    return [Bars(ys.title, [str(y) for y in values], unit, bars, beside=True, x_title="Y")]
 
 
 def _colour(place: int) -> str:

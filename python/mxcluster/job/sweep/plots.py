@@ -1,6 +1,6 @@
 """Draw the plots of a sweep, in the same style as the plots of single jobs."""
 
-from typing import TYPE_CHECKING, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from mxcluster.job.report import style
 from mxcluster.job.report.series import Histogram
@@ -204,28 +204,35 @@ def _waits(waited: Quartiles) -> str:
     return "waits\n%.0f %%\n%.0f to %.0f" % (median, low, high)
 
 
-def histograms(rows: Sequence[ComparisonRow]) -> Dict[str, Histogram]:
-    """Return {label of a group: histogram of Y} of the first row with values of Y."""
-    found: Dict[str, Histogram] = {}
+class OfY(NamedTuple):
+    """The histograms of Y of a row, over all its seeds."""
+
+    title: str
+    groups: Dict[str, Histogram]  # by the label of the group
+
+
+def histograms(rows: Sequence[ComparisonRow]) -> Optional[OfY]:
+    """Return the histograms of Y of the first row with values of Y, None without one."""
     for row in rows:
+        found: Dict[str, Histogram] = {}
         for job in row.jobs:
             for group, updates in job.y.items():
                 found.setdefault(group, Histogram()).add(updates.counts)
         if found:
-            break
-    return found
+            return OfY("Histogram of Y of %s, all seeds" % row.title, found)
+    return None
 
 
-def _bars_of_y(axis: "Axes", groups: Dict[str, Histogram]) -> None:
-    for place, (group, histogram) in enumerate(groups.items()):
+def _bars_of_y(axis: "Axes", ys: OfY) -> None:
+    for place, (group, histogram) in enumerate(ys.groups.items()):
         shown = {y: share for y, share in histogram.percents.items() if y <= MOST_BARS}
         colour = style.COLOURS[(place + 4) % len(style.COLOURS)]
-        style.bars(axis, shown, "group %s" % group, colour, place, len(groups))
-    axis.set_title("Histogram of Y of GSP, all seeds")
+        style.bars(axis, shown, "group %s" % group, colour, place, len(ys.groups))
+    axis.set_title(ys.title)
     axis.set_xlabel("Y, up to %d" % MOST_BARS)
     axis.set_ylabel("% of the group's updates")
     axis.legend(fontsize=9)
-    _leave_room(axis, len(groups))
+    _leave_room(axis, len(ys.groups))
     style.whole_numbers(axis)
 
 

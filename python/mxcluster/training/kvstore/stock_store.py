@@ -31,6 +31,17 @@ class StockStore(KVStore):
         super(StockStore, self).pull(key, out, priority, **more)
         self.order.pulls(key, out)
 
+    def row_sparse_pull(
+        self,
+        key: Keys,
+        out: Optional[Values] = None,
+        priority: int = 0,
+        row_ids: Optional[Values] = None,
+    ) -> None:
+        """Pull the rows `row_ids` of the parameters `key` into the sparse arrays `out`."""
+        super(StockStore, self).row_sparse_pull(key, out, priority, row_ids)
+        self.order.pulls(key, out)
+
     if hasattr(KVStore, "pushpull"):  # MXNet 1.7 and later
 
         def pushpull(

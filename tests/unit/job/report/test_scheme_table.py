@@ -14,9 +14,16 @@ from tests.unit.job.report.fake_run import make_plan
 UNEQUAL = {"a": 100, "b": 100, "c": 50, "d": 25}
 
 
-def lines(speeds, inventory="", groups=1, **more):
+def plan_with(groups=1, **options):
+    """Return the plan of a job that measures with `options`."""
     plan = make_plan(groups=groups, kv="dist_async")
-    return scheme_table.lines(completed(dict(measured(speeds), **more)), plan, inventory)
+    return plan.replaced(options=plan.options.replaced(**options))
+
+
+def lines(speeds, inventory="", groups=1, **options):
+    plan = plan_with(groups, **options)
+    given = dict(measured(speeds), batch_size=plan.options.batch_size)
+    return scheme_table.lines(completed(given), plan, inventory)
 
 
 def test_the_table_has_the_speed_and_the_part_of_the_limit_of_each_scheme():
@@ -49,10 +56,28 @@ def test_the_last_line_is_the_command(speeds, more, command):
     assert named == "use       ansible-playbook -i '/my clusters/mine' " + command
 
 
+def test_the_command_keeps_the_machines_of_the_measurement():
+    options = {"without": ["e", "f"], "num_workers": 3, "num_servers": 2, "gpus": [0, 1]}
+    last = lines({"a": 100, "b": 99, "c": 3}, batch_size=4, hosts_file="my hosts", **options)[-1]
+    words = shlex.split(last)[3:]
+    assert words[::2] == ["-e"] * len(words[1::2])
+    assert dict(word.split("=", 1) for word in words[1::2]) == {
+        "batch_size": "4",
+        "without": "e,f",
+        "num_workers": "2",  # c gets no worker
+        "num_servers": "2",
+        "hosts_file": "'my hosts'",  # which Ansible divides into words once more
+        "gpus": "0,1",
+        "kv": "dist_sync",
+        "without_workers": "c",
+    }
+    assert lines(UNEQUAL, gpus=[])[-1].split("train.yml -e ")[1].startswith("gpus= -e kv=")
+
+
 def test_train_yml_accepts_the_command_of_every_row():
     profile = completed(measured(UNEQUAL))
     for one in predictions.predict(profile):
-        words = shlex.split(scheme_table.command(one, profile))
+        words = shlex.split(scheme_table.command(one, plan_with()))
         given = dict(word.split("=", 1) for word in words[3::2])
         assert words[2::2] == ["-e"] * len(given) and read(Options, given)
 

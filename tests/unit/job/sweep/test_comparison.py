@@ -6,6 +6,7 @@ from mxcluster.errors import BadInput
 from mxcluster.job import options
 from mxcluster.job.sweep import comparison
 from mxcluster.model import sweep_schemes
+from mxcluster.model.plan import UsedProfile
 from mxcluster.model.sweep import FastestGroup, Setting
 from tests.unit.job.sweep.cluster import compared, planned, spec_of
 
@@ -72,7 +73,35 @@ def test_fewer_than_5_seeds_that_measure_have_a_note():
     assert [note for note in compared(seeds=4).notes if "use seeds=5 or more" in note] == [
         "4 seeds measured, so medians and quartiles say little: use seeds=5 or more"
     ]
-    assert not compared(seeds=5).notes
+    assert not compared("bsp", seeds=5).notes
+
+
+@pytest.mark.parametrize(
+    "schemes, base, words",
+    [
+        (("bsp", "asp"), {}, "so ASP trains with equal shares"),
+        (("asp", "gsp", "ringmaster"), {}, "so ASP, GSP and Ringmaster train with equal shares"),
+        (("bsp", "ssp", "balanced"), {}, ""),
+        (("asp",), {"data_allocator": 0}, ""),
+    ],
+)
+def test_equal_shares_without_a_profile_have_a_note(schemes, base, words):
+    """The local inventory has no profile and no worker_share."""
+    notes = compared(*schemes, base=base, seeds=5).notes
+    assert len(notes) == bool(words) and words in "".join(notes), notes
+
+
+def test_shares_of_a_profile_or_of_worker_share_have_no_note():
+    def shared(knobs):
+        shares = [(0, 0.4), (0.4, 0.8), (0.8, 0.9), (0.9, 1)]
+        return planned(knobs).replaced(shares=shares)
+
+    def profiled(knobs):
+        profile = UsedProfile(job="x", fits=True, uses=["shares"], noise=0.1, speeds=[1.0] * 4)
+        return planned(knobs).replaced(profile=profile)
+
+    for plan in (shared, profiled):
+        assert not spec_of("compare.yml", plan=plan, schemes="asp", seeds="5").notes
 
 
 def test_ringmaster_drops_late_updates_and_shrinks_none():
@@ -93,9 +122,17 @@ def test_each_worker_trains_alone_for_the_limit():
     ]
     assert [(job.about.scheme, job.about.worker) for job in jobs[:2]] == [("solo", 0), ("solo", 1)]
     knobs = options.cast(dict(jobs[0].knobs))
-    assert (knobs.kv, knobs.measured, knobs.evaluations) == ("local", 30, 0)
+    assert (knobs.kv, knobs.measured, knobs.evaluations) == ("device", 30, 0)
     assert not knobs.measure_waits, "waits slow a worker down"
     assert comparison.solo_jobs(compared("bsp", solo=False)) == []
+
+
+@pytest.mark.parametrize("samples, batches", [(1000, 30), (6400, 100), (1000000, 300)])
+def test_a_worker_measures_an_epoch_of_its_share_alone(samples, batches):
+    """Thirty short batches may end within one period of a quota of CPU time."""
+    base = {"data": "synthetic", "num_examples": samples, "batch_size": 16}
+    found = comparison.solo_jobs(compared("bsp", base=base, solo=True))
+    assert {job.knobs["measured"] for job in found} == {batches}
 
 
 def test_steps_by_a_deadline_are_a_scheme_of_a_comparison():

@@ -193,6 +193,7 @@ def test_each_median_has_its_quartiles():
     figures = plot_figures.comparison(comparison_rows.rows(spec, found), 0.9, 200.0).figures
     speeds = next(one for one in figures if one.title.startswith("Samples per second"))
     assert speeds.title.endswith("the limit")
+    assert figures[-1].title == "Histogram of Y of ASP, all seeds", "the scheme with values of Y"
     assert speeds.bars[0].low[1] == 155 and speeds.bars[0].high[1] == 165 and speeds.level == 200.0
 
 

@@ -136,6 +136,8 @@ class Deadline(object):
         labels, and the samples of all members.
         """
         worker, members, now = self._worker, self._members, self._worker.pace.now
+        # The report of the step before, and the copy of weights for an evaluation.
+        worker.meter.lap("data")
         began, read_before = now(), worker.meter.data_waited
         samples, chances, labels = self._compute(reader, began)
         worker.meter.wait_for_gradients()

@@ -115,7 +115,8 @@ class Members(object):
         All members call this method at the end of an epoch. New shards begin new passes.
         """
         before, self._planned = self._planned, self._fitting()
-        if self._planned == before:
+        # `follow` may take note of a direction, and round to the sizes before.
+        if self._planned.sizes == before.sizes:
             return False
         self.small = deadline.small_sizes(self._planned.sizes, self._least, self._most)
         self._cut()

@@ -53,7 +53,7 @@ class Meter(object):
     ) -> None:
         self._module, self._warm_up, self._measured = module, warm_up, measured
         self._waits, self._clock = waits, clock
-        self._batches = self._samples = 0
+        self._batches = 0
         self._seconds: List[float] = []
         self._samples = 0  # of the measured batches
         self._last = self._since = 0.0

@@ -25,6 +25,7 @@ from mxcluster.training.programs.image_classification import (
     deadline,
     evaluations,
     gradients,
+    lines,
     members,
     meter,
     networks,
@@ -261,32 +262,22 @@ class Training:
     def _report_start(self) -> None:
         """Write the event `start` and a line about the share of this worker."""
         args, share, index = self.args, self.share, self.shards.index
-        samples = share.end - share.begin
         self.log.write(
             Start(
                 epochs=self.epochs,
                 batches=share.batches,
                 batch_size=self.batch_size,
                 small_batch=self.bound if self.deadline else None,
-                samples_in_share=samples,
+                samples_in_share=share.end - share.begin,
                 repeated=share.repeated,
                 slowdown=args.slowdown,
                 step_ms=args.step_ms,
             )
         )
-        say(
-            "worker %d trains %s on %s with images of %d x %d pixels. The share of this worker is "
-            "samples %d to %d. An epoch has %d batches of %d samples, with %d repeated samples"
-            % (
-                *(index, args.network, args.data, self.side, self.side),
-                *(share.begin, share.end - 1, share.batches, self.batch_size, share.repeated),
-            )
-        )
-        if samples < self.batch_size:
-            events.note(
-                "batch_size %d is larger than the share of worker %d (%d samples), so every batch "
-                "repeats samples: use a smaller batch_size" % (self.batch_size, index, samples)
-            )
+        say(lines.start(args, share, index, self.side, self.batch_size))
+        note = lines.small_share(args, share, index, self.batch_size)
+        if note:
+            events.note(note)
         if args.measured or args.measure_waits:
             self.log.write(meter.machine(len(args.gpus)))
 
@@ -325,18 +316,7 @@ class Training:
             self.log.write(event)
         self.share = self._share(self.balance.sizes)
         self.batch_size = self.balance.sizes[index]
-        say(
-            "epoch %d: batch sizes %s for speeds of %s samples/s. This worker trains samples %d to "
-            "%d, %d repeated"
-            % (
-                epoch,
-                batch_sizes.shown(event.sizes),
-                batch_sizes.shown([round(speed, 1) for speed in event.speeds]),
-                self.share.begin,
-                self.share.end - 1,
-                self.share.repeated,
-            )
-        )
+        say(lines.change(self.args, self.share, event))
         if self.deadline:
             self.deadline.resize()
         else:

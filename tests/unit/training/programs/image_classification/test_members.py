@@ -55,6 +55,20 @@ def test_shards_are_cut_anew_outside_the_dead_band_and_begin_new_passes():
     assert event.small == those[3].small and event.deadline_s == those[3].state.seconds
 
 
+def test_sizes_that_turn_back_and_round_to_themselves_begin_no_new_passes():
+    (one, _) = of_all(2)
+    for _ in range(40):
+        one.heard([16, 16], [0.1, 0.12])
+    assert one.adapt() and one.own_sizes == [17, 15]
+    for _ in range(40):
+        one.heard([16, 16], [0.1, 0.1])
+    walks, lengths = list(one.walks), list(one.lengths)
+    # Half of the way back, 16.5 and 15.5 samples, rounds to the sizes before.
+    assert not one.adapt() and one.own_sizes == [17, 15]
+    assert one.walks == walks and one.lengths == lengths
+    assert any(walk.position for walk in walks)
+
+
 def test_small_batches_fit_the_first_speeds_and_shards_wait_for_the_epoch():
     those = of_all(2, sizes=[160, 160])
     assert those[0].small == [10, 10] and those[0].planned_batches == 16
