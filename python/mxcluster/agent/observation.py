@@ -26,6 +26,8 @@ class Observer:
         self.peers = {
             (peer.address, peer.port): peer for peer in plan.peers if peer.host != plan.host
         }
+        # Of other jobs: the agent observes its processes from before their start on.
+        self.earlier = addresses.connections() if self.peers else set()
 
     def begin(self, child: int) -> None:
         """Record the start of the process of `child`."""
@@ -71,4 +73,5 @@ class Observer:
         """Return the peers on other nodes that do not acknowledge data from this node."""
         if not self.peers:
             return []
-        return [self.peers[where] for where in sorted(addresses.unanswered() & set(self.peers))]
+        found = addresses.unanswered(self.earlier)
+        return [self.peers[where] for where in sorted(found & set(self.peers))]

@@ -11,7 +11,7 @@ import os
 import re
 import socket
 import struct
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from mxcluster.node import processes
 
@@ -53,6 +53,10 @@ def interfaces() -> Dict[str, List[str]]:
         for name, own in found.items()
         if (own or os.path.exists(os.path.join(CARDS, name, "device"))) and not DOCKERS.match(name)
     }
+
+
+# The two ends of a connection, each (hexadecimal address, port).
+Connection = Tuple[Tuple[str, int], Tuple[str, int]]
 
 
 class SocketAddress(ctypes.Structure):
@@ -196,17 +200,27 @@ def peers_of(address: str, port: int) -> List[str]:
     )
 
 
-def unanswered() -> Set[Tuple[str, int]]:
+def connections() -> Set[Connection]:
+    """Return all TCP connections of this node, an empty set if /proc is unreadable."""
+    return {(one.local, one.remote) for one in _sockets(TCP) if one.state != LISTEN}
+
+
+def unanswered(earlier: AbstractSet[Connection] = frozenset()) -> Set[Tuple[str, int]]:
     """Return {(address, port)} of the peers that do not acknowledge data of this node.
 
     A peer counts after RETRANSMITS retransmissions. A connection that this node's process has
     closed counts, too, because the kernel still sends the remaining data. Returns an empty set if
     /proc is unreadable.
+
+    Args: `earlier` connections that do not count. After the end of a job the kernel retransmits to
+    a node without power for minutes, and the next job may use the same ports of this node.
     """
     return {
         (_dotted(one.remote[0]), one.remote[1])
         for one in _sockets(TCP)
-        if one.state not in (LISTEN, SYN_SENT) and one.retransmits >= RETRANSMITS
+        if one.state not in (LISTEN, SYN_SENT)
+        and one.retransmits >= RETRANSMITS
+        and (one.local, one.remote) not in earlier
     }
 
 

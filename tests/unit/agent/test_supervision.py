@@ -253,9 +253,12 @@ def unanswering(monkeypatch, tmp_path, names):
     ]
     (tmp_path / "plan.json").write_text("{}")
     part = part_of(job="j", peers=peers, heartbeat={"timeout": 5})
+    before = {"a connection of another job"}
+    monkeypatch.setattr(observation.addresses, "connections", lambda: before)
     one = supervisor.Supervisor(JobFolder(str(tmp_path)), part)
 
-    def unanswered():
+    def unanswered(earlier):
+        assert earlier == {"a connection of another job"}
         return {(peer["address"], peer["port"]) for peer in peers if peer["name"] in names}
 
     monkeypatch.setattr(observation.addresses, "unanswered", unanswered)

@@ -168,6 +168,16 @@ def test_unanswered_connections_are_parsed_from_the_kernels_table(table):
     assert addresses.unanswered() == {("10.203.0.1", 0x23E7), ("10.203.0.1", 0x23E9)}
 
 
+def test_connections_of_an_earlier_job_are_not_those_of_this_one(table):
+    """The kernel still retransmits to a node that lost its power; a new job has the same ports."""
+    old = "   0: 0200CB0A:D440 0100CB0A:23E9 04 0000005B:00000000 01:0000000E 00000005  0 0 0"
+    table(old)
+    earlier = addresses.connections()
+    assert addresses.unanswered(earlier) == set()
+    table(old, "   1: 0200CB0A:D441 0100CB0A:23E9 01 00000025:00000000 01:00000003 00000003  0 0 3")
+    assert addresses.unanswered(earlier) == {("10.203.0.1", 0x23E9)}
+
+
 def test_peers_of_a_port_are_connected_addresses():
     with socket.socket() as listener:
         listener.bind((ADDRESS, 0))
