@@ -9,7 +9,7 @@ import pytest
 from mxcluster.model.acceptance import PASSED, Report
 from tools import acceptance
 
-# What a site with mirrors writes into its file of variables, and the way to a container.
+# The variables of a site with mirrors, and of the connection to a container.
 SITE = (
     "nvidia_mirror",
     "nvidia_sha256",
