@@ -4,8 +4,7 @@ The workers have the speeds 1, 1, 1/2 and 1/4, as in `bench.unequal`. Groups and
 profile. The tasks, their seeds and their rates are those of TASKS, files for `-e @file`. The files
 of the benchmark stay in .state/bench/compare, so a second run continues an interrupted benchmark.
 
-Computed from the emulated speeds and 170 to 340 jobs, `digits` takes 5 to 11 hours, and `warped` 12
-to 23 hours.
+Each task has about 130 jobs and takes an hour or two.
 """
 
 import json
@@ -17,9 +16,9 @@ import yaml
 from bench._nodes import PROJECT, say
 from bench.unequal import cluster, profile
 
-# Also a small batch of one sample (balance=deadline) is padded far beyond its real pass, to 12.5 or
-# 25 ms against 0.2 ms (mlp) or 0.4 ms (lenet), so that a busy machine makes few of them late.
-STEP_MS = 200
+# Also a small batch of one sample (balance=deadline) is padded far beyond its real pass, to 6.25 ms
+# against 0.2 ms (mlp) or 0.4 ms (lenet), so that a busy machine makes few of them late.
+STEP_MS = {"digits": 100, "warped": 50}
 TASKS = {"digits": "examples/compare-digits.yml", "warped": "examples/compare-warped.yml"}
 MODEL = ("data", "network", "batch_size")  # the knobs of a task that its profile needs
 NETS = {"digits": 84, "warped": 85}  # so that both tasks can run at the same time
@@ -47,7 +46,7 @@ def command(task, where):
 
     Args: `where` the folder of the inventory.
     """
-    own = json.dumps({"sweep": task, "step_ms": STEP_MS})
+    own = json.dumps({"sweep": task, "step_ms": STEP_MS[task]})
     return (
         *("ansible-playbook", "-i", where, "compare.yml"),
         *("-e", "@%s" % (PROJECT / TASKS[task]), "-e", own),
@@ -62,5 +61,5 @@ def _inventory(task):
         shutil.rmtree(folder, ignore_errors=True)  # left by a benchmark that ended early
         where = cluster(folder, NETS[task])
         given = knobs(task)
-        profile(where, {"step_ms": STEP_MS, **{name: given[name] for name in MODEL}})
+        profile(where, {"step_ms": STEP_MS[task], **{name: given[name] for name in MODEL}})
     return where
