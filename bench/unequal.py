@@ -17,7 +17,7 @@ from bench.scale import inventory
 
 SLOWDOWNS = (1, 1, 2, 4)
 STEP_MS, BATCH = 200, 32
-START, WARM_UP = 15, 20  # seconds: to the first step; until balanced batches have settled
+START, WARM_UP = 10, 10  # seconds: to the first step; until the speeds are steady
 MOST_SECONDS = 60  # of a profile of eight workers
 
 
@@ -29,9 +29,9 @@ def main(options):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name) / "4"
         where = cluster(folder)
-        profile(where, {"step_ms": STEP_MS})
-        length = Length(options.start or START, WARM_UP, options.seconds)
         knobs = {"step_ms": STEP_MS, "data": "synthetic"}
+        profile(where, knobs)
+        length = Length(options.start or START, WARM_UP, options.seconds)
         fastest = ["node0", "node1"]
         compare(Ground("unequal", folder, where, knobs, BATCH, length, fastest), options.turns)
         eight(where)

@@ -5,7 +5,6 @@
 
 from typing import Callable, Generator, Iterator, List, NamedTuple, Optional, Tuple
 
-import mxnet as mx
 import numpy as np
 
 from mxcluster import deadline
@@ -20,9 +19,15 @@ from mxcluster.training.programs.image_classification.members import Members
 from mxcluster.training.programs.image_classification.meter import Meter, wait
 from mxcluster.training.programs.image_classification.pace import Pace
 from mxcluster.training.programs.image_classification.shard import Shards, Work
-from mxcluster.training.programs.image_classification.step import READERS, Read, Step
+from mxcluster.training.programs.image_classification.step import (
+    READERS,
+    Loaded,
+    Read,
+    Step,
+    loaded,
+)
 
-Reader = Generator[Tuple[np.ndarray, np.ndarray], None, None]  # images and labels
+Reader = Generator[Loaded, None, None]
 
 
 class Worker(NamedTuple):
@@ -122,10 +127,10 @@ class Deadline(object):
         walk, size = members.walks[members.place], members.own_small
         order = batches.walk(share.begin, share.end, size, walk, self._seed, shards.index)
 
-        def read(item: Tuple[int, np.ndarray]) -> Tuple[np.ndarray, np.ndarray]:
+        def read(item: Tuple[int, np.ndarray]) -> Loaded:
             number, indices = item
             seed = [self._seed, walk.number, shards.index, walk.position + number * size]
-            return self._worker.read(indices, seed)
+            return loaded(*self._worker.read(indices, seed))
 
         return self._worker.meter.timed(batches.ahead(read, enumerate(order), READERS))
 
@@ -190,12 +195,11 @@ class Deadline(object):
             if not self._goes_on(done + 1, start - began + self._cost.of(size)):
                 self._key.push((done + 1) * size, self._cost.take())
                 told = True
-            images, of_images = next(reader)
-            batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(of_images)])
+            batch, of_batch = next(reader)
             worker.pace.run(batch, size)
             self._gradients.add_up()
             chances.append(worker.module.get_outputs()[0].asnumpy())
-            labels.append(of_images)
+            labels.append(of_batch)
             self._cost.add(worker.pace.now() - start, size)
             done += 1
         if not told:

@@ -36,7 +36,7 @@ from mxcluster.training.programs.image_classification import (
 )
 from mxcluster.training.programs.image_classification.data import batches
 from mxcluster.training.programs.image_classification.sizes import sizes_of
-from mxcluster.training.programs.image_classification.step import READERS, Step
+from mxcluster.training.programs.image_classification.step import READERS, Loaded, Step, loaded
 
 Shape = Tuple[int, ...]
 
@@ -363,15 +363,15 @@ class Training:
         order = batches.order(share.begin, share.end, share.batches, self.batch_size, seed)
         sizes, measured = self.measured, batch_sizes.measured_steps(share.batches)
 
-        def read(number: int) -> Tuple[np.ndarray, np.ndarray]:
-            return self.train.read(order[number], self.side, np.random.RandomState(seed + [number]))
+        def read(number: int) -> Loaded:
+            random = np.random.RandomState(seed + [number])
+            return loaded(*self.train.read(order[number], self.side, random))
 
-        for number, (images, labels) in enumerate(
+        for number, (batch, labels) in enumerate(
             self.meter.timed(batches.ahead(read, range(share.batches), READERS))
         ):
             self.meter.wait_for_weights()
             self._copy_weights(epoch + number / share.batches)
-            batch = mx.io.DataBatch([mx.nd.array(images)], [mx.nd.array(labels)])
             is_measured = sizes and number in measured
             if self.pace.pads or is_measured:
                 taken = self.pace.run(batch, len(labels))
