@@ -6,7 +6,8 @@ A benchmark has a fixed list of jobs. The list of a comparison grows in three st
 2. Every scheme trains with every setting (learning rate and momentum) and the seeds that choose.
    For each momentum, the list of learning rates grows in the direction of its best rate, until the
    best rate lies inside, or has grown by `lr_growth` rates.
-3. Every scheme trains with the seeds that measure: at its best setting, then at the common setting.
+3. Every scheme trains with the seeds that measure: at its best setting, then at the common setting,
+   unless the knob `common` is false.
 
 The best job reaches the target accuracy first. If no job reaches the target, the best job has the
 highest final accuracy. A failed job counts as the worst job. With several seeds that choose, the
@@ -39,9 +40,10 @@ GROWTH = 2.0  # the ratio of two rates in a list that begins with one rate
 
 
 class Choice(NamedTuple):
-    """The best setting of each scheme, and the common setting, None if all schemes failed.
+    """The best setting of each scheme, and the common setting.
 
-    A scheme whose jobs of the second stage all failed has no best setting.
+    Without the knob `common`, or if all schemes failed, the common setting is None. A scheme whose
+    jobs of the second stage all failed has no best setting.
     """
 
     best: Dict[str, Setting]
@@ -103,7 +105,8 @@ def most_jobs(spec: Specification) -> int:
     assert isinstance(spec, Comparison)
     knobs = spec.knobs
     settings = len(knobs.momenta) * (len(spec.rates) + 2 * knobs.lr_growth)
-    of_scheme = settings * knobs.choosing_seeds + min(settings, 2) * knobs.seeds
+    measured = min(settings, 2 if knobs.common else 1)
+    of_scheme = settings * knobs.choosing_seeds + measured * knobs.seeds
     return len(spec.addresses) + len(knobs.schemes) * of_scheme
 
 
@@ -162,7 +165,7 @@ def choose(spec: Comparison, records: Records) -> Optional[Choice]:
             found.update(line.scores)
         if any(score != _FAILED for score in found.values()):
             best[scheme], scores[scheme] = best_of(found), found
-    return Choice(best, _common(list(scores.values())))
+    return Choice(best, _common(list(scores.values())) if spec.knobs.common else None)
 
 
 def best_of(scores: Mapping[Setting, Score]) -> Setting:

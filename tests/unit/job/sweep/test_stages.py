@@ -92,6 +92,17 @@ def test_other_seeds_measure_at_the_best_and_at_the_common_setting():
     assert stages.next_jobs(spec, found) == []
 
 
+def test_the_common_setting_can_be_left_out():
+    spec = compared("bsp", "asp", common=False, seeds=2)
+    found = records_of(spec, bsp=[{"target_s": 9.0}, {}], asp=[{"target_s": 8.0}, {}])
+    assert stages.choose(spec, found).common is None
+    measuring = names(stages.next_jobs(spec, found))
+    assert len(measuring) == 4 and len(found) + len(measuring) == stages.most_jobs(spec)
+    found.update((name, record(name)) for name in measuring)
+    assert stages.next_jobs(spec, found) == []
+    assert {kind for row in comparison_rows.rows(spec, found) for kind in row.kinds} == {"best"}
+
+
 def test_the_common_setting_is_the_least_bad_of_all():
     spec = compared("bsp", "asp", rates=("1/4", "1/2", "1"))
     found = records_of(
