@@ -32,7 +32,7 @@ SCHEMES = {
 }
 FASTEST = "the fastest group alone"
 EPOCH = 32  # steps of dist_sync in an epoch; `balance` adapts at its end
-# Seconds. A node of loopback shares the cores with the workers, and answers a poll in 0.17 s of CPU.
+# Seconds. A node on loopback shares the cores with the workers, and answers in 0.17 s of CPU.
 POLL = 10
 RESULTS = PROJECT / ".state" / "bench"
 
