@@ -4,7 +4,7 @@ The workers have the speeds 1, 1, 1/2 and 1/4, as in `bench.unequal`. Groups and
 profile. The tasks, their seeds and their rates are those of TASKS, files for `-e @file`. The files
 of the benchmark stay in .state/bench/compare, so a second run continues an interrupted benchmark.
 
-Each task has about 130 jobs and takes about two hours.
+Each task has about 100 jobs. Trials of some of them give an estimate of two hours.
 """
 
 import json
@@ -16,9 +16,9 @@ import yaml
 from bench._nodes import PROJECT, say
 from bench.unequal import cluster, profile
 
-# Also a small batch of one sample (balance=deadline) is padded far beyond its real pass, to 6.25 ms
+# Also a small batch of one sample (balance=deadline) is padded far beyond its real pass, to 10 ms
 # against 0.2 ms (mlp) or 0.4 ms (lenet), so that a busy machine makes few of them late.
-STEP_MS = {"digits": 100, "warped": 50}
+STEP_MS = {"digits": 160, "warped": 80}
 TASKS = {"digits": "examples/compare-digits.yml", "warped": "examples/compare-warped.yml"}
 MODEL = ("data", "network", "batch_size")  # the knobs of a task that its profile needs
 NETS = {"digits": 84, "warped": 85}  # so that both tasks can run at the same time

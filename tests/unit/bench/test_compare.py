@@ -32,7 +32,7 @@ def test_a_task_has_grids_and_seeds_of_its_own(task):
 
 @pytest.mark.parametrize("task", compare.TASKS)
 def test_a_small_batch_of_one_sample_takes_longer_than_its_real_pass(task):
-    assert compare.STEP_MS[task] / compare.knobs(task)["batch_size"] >= 6, "milliseconds"
+    assert compare.STEP_MS[task] / compare.knobs(task)["batch_size"] >= 10, "milliseconds"
 
 
 def test_two_tasks_are_compared_and_go_on_under_their_own_names():
