@@ -17,7 +17,7 @@ import pytest
 import testinfra
 import yaml
 
-from tests import machine
+from tests import costs, machine
 from tests.waiting import until
 
 PROJECT = pathlib.Path(__file__).resolve().parents[1]
@@ -274,6 +274,11 @@ def inventory(tmp_path):
 def cluster():
     """Return the scenario's cluster."""
     return Cluster()
+
+
+def pytest_configure(config):
+    """Measure what each test costs."""
+    config.pluginmanager.register(costs)
 
 
 @pytest.hookimpl(hookwrapper=True)

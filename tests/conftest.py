@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 import yaml
 
-from tests import machine
+from tests import costs, machine
 
 gc.disable()  # until `pytest_collection_finish`
 
@@ -27,6 +27,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # The tests read the project's YAML files again and again: libyaml takes a tenth of the time.
 yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+def pytest_configure(config):
+    """Measure what each test costs."""
+    config.pluginmanager.register(costs)
 
 
 def pytest_collection_finish(session):

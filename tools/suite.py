@@ -186,10 +186,37 @@ def idle_since(before):
     return idle / max(1, total)
 
 
+def speed():
+    """Return how often this machine compiles this file in a second of processor time.
+
+    Machines with two cores differ by a factor of two. With this number, the times of two machines
+    can be compared.
+    """
+    source = pathlib.Path(__file__).read_text()
+    began = time.process_time()
+    for number in itertools.count(1):
+        compile(source, __file__, "exec")
+        seconds = time.process_time() - began
+        if seconds >= 0.5:
+            return number / seconds
+
+
 def slowest(folder, number=SLOWEST):
-    """Return (seconds, part, test) of the slowest tests in the JUnit files of a folder."""
+    """Return (seconds, processor time, part, test) of the slowest tests in a folder's JUnit files.
+
+    The processor time is the property of `tests/costs.py` in seconds, 0 without it.
+    """
     found = [
-        (float(case.get("time")), path.stem, "%s::%s" % (case.get("classname"), case.get("name")))
+        (
+            float(case.get("time")),
+            sum(
+                float(told.get("value"))
+                for told in case.iter("property")
+                if told.get("name") == "processor"
+            ),
+            path.stem,
+            "%s::%s" % (case.get("classname"), case.get("name")),
+        )
         for path in folder.glob("*.xml")
         for case in xml.etree.ElementTree.parse(str(path)).iter("testcase")
     ]
@@ -238,6 +265,7 @@ class Suite:
 
     def run(self):
         """Run all parts and print a report; return True if all passed."""
+        self.say("speed: %d compilations of tools/suite.py in a second", speed())
         began, ticks = time.monotonic(), idle_and_all()
         self.run_lanes(*BESIDE)
         self.run_lanes([ALONE])
@@ -371,8 +399,9 @@ class Suite:
                     "%s %s" % (name, clock(part)) for name, part in measured["phases"].items()
                 ),
             )
-        for duration, part, test in slowest(self.logs):
-            self.say("%6.1f s  %s %s", duration, part, test)
+        self.say("slowest    processor")
+        for duration, processor, part, test in slowest(self.logs):
+            self.say("%6.1f s   %6.1f s  %s %s", duration, processor, part, test)
         for name in self.failed:
             log = self.logs / (name + ".log")
             self.say("failures of %s, from %s:", name, log)

@@ -53,6 +53,25 @@ def test_a_failure_is_repeated_at_the_end_and_the_next_part_runs(tmp_path, capfd
     assert "test_it::test_fine" in report, "the slowest tests, from the JUnit file"
 
 
+def test_the_slowest_tests_have_their_processor_time(tmp_path):
+    (tmp_path / "test_it.py").write_text(
+        "import subprocess, sys, time\n"
+        "def test_works():\n"
+        "    works = 'import time\\nwhile time.process_time() < 0.3: pass'\n"
+        "    subprocess.run([sys.executable, '-c', works])\n"
+        "def test_waits(): time.sleep(0.3)\n"
+    )
+    pytest_here = [sys.executable, "-m", "pytest", "-q", "-p", "tests.costs"]
+    subprocess.run(
+        [*pytest_here, "--junitxml=%s" % (tmp_path / "units.xml"), str(tmp_path)],
+        cwd=str(suite.PROJECT),
+        check=True,
+    )
+    found = {test.split("::")[1]: row for *row, test in suite.slowest(tmp_path)}
+    assert found["test_works"][1] >= 0.3 > found["test_waits"][1]
+    assert found["test_waits"][0] >= 0.3 and found["test_waits"][2] == "units"
+
+
 def test_the_next_run_says_how_long_each_part_took(tmp_path, capsys):
     phases = (
         "echo 'INFO     default ➜ create: Executing'; sleep 0.2; echo 'INFO x ➜ verify: Executing'"
