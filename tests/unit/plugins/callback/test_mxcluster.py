@@ -1,4 +1,4 @@
-"""The callback in real playbooks, with a module that simulates a node's answers."""
+"""The callback in real playbooks, with a task that simulates a node's answers."""
 
 import codecs
 import fcntl
@@ -22,6 +22,7 @@ CONFIG = """
 [defaults]
 inventory = hosts
 library = library
+action_plugins = action:plugins/action
 callback_plugins = %s
 stdout_callback = mxcluster
 gathering = explicit
@@ -29,32 +30,50 @@ home = home
 localhost_warning = False
 """
 
-# Answers as mxcluster_node with command=wait: the job ends at the third poll.
-WAIT = """#!/usr/bin/python
+# A module would start a Python for each node. The result has what Ansible adds to that of a module.
+ACTION = """
 import os, time
-from ansible.module_utils.basic import AnsibleModule
-module = AnsibleModule(dict(host=dict(), seconds=dict(type="float"), evil=dict()))
-evil = module.params["evil"]
-host = module.params["host"]
-polls = len(open(host).read()) + 1 if os.path.exists(host) else 1
-open(host, "a").write("x")
-while polls > 1 and os.path.exists("gate"):  # the test opens it when it has seen the first answer
-    time.sleep(0.01)
-time.sleep(module.params["seconds"])
-name = "worker-" + host[-1]
-batch = {"epoch": polls, "step": 10 * polls, "samples_per_s": 100.0, "loss": 0.5,
-         "done": polls / 4.0, "time": 10.0 + polls}
-status = {"job": "j", "host": host, "agent": {"pid": 1, "start_time": 1},
-          "kv": evil or "dist_gsync", "started": 1.0, "ended": None,
-          "reason": None, "first_failure": None, "state": "running",
-          "processes": [{"name": name, "role": "worker", "index": int(host[-1]),
-                         "state": "running"}]}
-if evil and polls >= 3:
-    status["first_failure"] = dict(name=name, host=host, role="worker", index=0, reason=evil,
-                                   time=1.0)
-module.exit_json(status=status, ended=polls >= 3,
-                 progress={name: {"start": {"epochs": 9, "time": 10.0}, "batch": batch}})
+from ansible.plugins.action import ActionBase
+
+
+class ActionModule(ActionBase):
+    def run(self, tmp=None, task_vars=None):
+        if self._task.check_mode and not IN_CHECK_MODE:
+            return {"skipped": True}
+        invocation = {"module_args": self._task.args}
+        return dict(answer(**self._task.args), invocation=invocation)
+
+
 """
+
+# Answers as mxcluster_node with command=wait: the job ends at the third poll.
+WAIT = (
+    ACTION
+    + """
+IN_CHECK_MODE = False
+
+
+def answer(host, seconds, command="wait", evil=None):
+    polls = len(open(host).read()) + 1 if os.path.exists(host) else 1
+    open(host, "a").write("x")
+    while polls > 1 and os.path.exists("gate"):  # the test opens it when it has seen an answer
+        time.sleep(0.01)
+    time.sleep(float(seconds))
+    name = "worker-" + host[-1]
+    batch = {"epoch": polls, "step": 10 * polls, "samples_per_s": 100.0, "loss": 0.5,
+             "done": polls / 4.0, "time": 10.0 + polls}
+    status = {"job": "j", "host": host, "agent": {"pid": 1, "start_time": 1},
+              "kv": evil or "dist_gsync", "started": 1.0, "ended": None,
+              "reason": None, "first_failure": None, "state": "running",
+              "processes": [{"name": name, "role": "worker", "index": int(host[-1]),
+                             "state": "running"}]}
+    if evil and polls >= 3:
+        status["first_failure"] = dict(name=name, host=host, role="worker", index=0, reason=evil,
+                                       time=1.0)
+    return dict(changed=False, status=status, ended=polls >= 3,
+                progress={name: {"start": {"epochs": 9, "time": 10.0}, "batch": batch}})
+"""
+)
 
 # A node may put all of this into a text: a title, clear, cursor up (C1), right to left, a line
 # break, invisible.
@@ -109,26 +128,41 @@ EVIL_PLAY = """
       fake_evil: {fail: true}
 """
 
-VERDICT = """#!/usr/bin/python
-from ansible.module_utils.basic import AnsibleModule
-module = AnsibleModule(dict(evil=dict()))
-lines = ["FAILED    job j", "report    r.html"]
-if module.params["evil"]:
-    lines = [module.params["evil"]]
-module.exit_json(changed=True, verdict={"ok": False}, mxcluster_verdict_text=lines)
+VERDICT = (
+    ACTION
+    + """
+IN_CHECK_MODE = False
+
+
+def answer(evil=None):
+    lines = [evil] if evil else ["FAILED    job j", "report    r.html"]
+    return dict(changed=True, verdict={"ok": False}, mxcluster_verdict_text=lines)
 """
+)
+
+PREFLIGHT = (
+    ACTION
+    + """
+IN_CHECK_MODE = True
+
+
+def answer():
+    return dict(changed=False, state_dir=os.path.join(os.getcwd(), "state"))
+"""
+)
 
 PLAY = """
 - name: A job
   hosts: all
   tasks:
     - name: Do something
-      ansible.builtin.command: "true"
+      ansible.builtin.set_fact: {is_done: true}
+      changed_when: true
     - name: Skip something
       ansible.builtin.debug: {msg: "not for everybody"}
       when: inventory_hostname == 'node1'
     - name: Retry something else
-      ansible.builtin.command: "false"
+      ansible.builtin.fail: {msg: "not yet"}
       register: other
       until: other is success
       retries: 1
@@ -158,17 +192,17 @@ def project(tmp_path):
 
 def written(folder):
     """Write the play, its modules and its inventory into a folder, and return the folder."""
-    (folder / "library").mkdir()
     files = {
         "ansible.cfg": CONFIG % PLUGINS,
         "play.yml": PLAY,
-        "library/fake_wait.py": WAIT,
-        "library/mxcluster_verify.py": VERDICT,
+        "action/fake_wait.py": WAIT,
+        "action/mxcluster_verify.py": VERDICT,
         "library/fake_evil.py": EVIL_MODULE,
         "hosts": "node[0:1] ansible_connection=local ansible_python_interpreter=%s\n"
         % sys.executable,
     }
     for name, content in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(content)
     return folder
 

@@ -1,4 +1,4 @@
-"""What the terminal shows of mxcluster's own playbooks, with modules that simulate nodes."""
+"""What the terminal shows of mxcluster's own playbooks, with tasks that simulate nodes."""
 
 import os
 import re
@@ -15,25 +15,29 @@ from tests.waiting import until
 
 pytestmark = pytest.mark.slow
 
-PREFLIGHT = """#!/usr/bin/python
-import os
-from ansible.module_utils.basic import AnsibleModule
-module = AnsibleModule(dict(), supports_check_mode=True)
-module.exit_json(state_dir=os.path.join(os.getcwd(), "state"))
-"""
+PLAN = (
+    compact.ACTION
+    + """
+IN_CHECK_MODE = True
 
-PLAN = """#!/usr/bin/python
-import os
-from ansible.module_utils.basic import AnsibleModule
-module = AnsibleModule(dict(), supports_check_mode=True)
-module.exit_json(run_dir=os.path.join(os.getcwd(), "runs", "j"), job="j", packed_plan="x",
-                 options=dict(lease=9.0, detach=False),
-                 table=["job j", "", "role    host", "worker  node0"])
+
+def answer():
+    return dict(changed=False, run_dir=os.path.join(os.getcwd(), "runs", "j"), job="j",
+                packed_plan="x", options=dict(lease=9.0, detach=False),
+                table=["job j", "", "role    host", "worker  node0"])
 """
+)
 
 REPORT = compact.VERDICT.replace('{"ok": False}', '{"ok": True}').replace("FAILED ", "OK     ")
 
 SECRET = """
+    - name: Use a secret
+      ansible.builtin.set_fact: {secret: swordfish}
+      no_log: true
+"""
+
+# A program on each node, whose command line and output are secret.
+RUN_WITH_SECRET = """
     - name: Use a secret
       ansible.builtin.command: "echo swordfish"
       no_log: true
@@ -57,7 +61,7 @@ TRAIN = (
       run_once: true
 %s
     - name: Ignore a failure
-      ansible.builtin.command: "false"
+      ansible.builtin.fail: {msg: "not shown"}
       ignore_errors: true # the output must not show this failure
     - name: Fail
       ansible.builtin.fail: {msg: "disk full: delete files"}
@@ -101,12 +105,12 @@ ROLES = {
     "first": "- name: Check the controller\n  mxcluster_preflight:\n",
     "mxnet": """
 - name: Install MXNet
-  ansible.builtin.command: "true"
+  ansible.builtin.set_fact: {is_done: true}
   changed_when: inventory_hostname == 'node1' and 'x' not in lookup('env', 'SECOND')
 - name: Report a note
   ansible.builtin.debug: {msg: "restart me"}
 """,
-    "datasets": "- name: Copy the data\n  ansible.builtin.command: 'true'\n  changed_when: false\n",
+    "datasets": "- name: Copy the data\n  ansible.builtin.set_fact: {is_done: true}\n",
 }
 
 HEALTHY = """\
@@ -125,17 +129,16 @@ def project(tmp_path):
     """Return a project of its own, with a copy of the callback and two playbooks."""
     (tmp_path / "plugins" / "callback").mkdir(parents=True)
     shutil.copy(str(compact.PLUGINS / "mxcluster.py"), str(tmp_path / "plugins" / "callback"))
-    wait = compact.WAIT.replace("dict(host", "dict(command=dict(), host")
     files = {
         "ansible.cfg": compact.CONFIG % "plugins/callback",
         "train.yml": TRAIN,
         "provision.yml": PROVISION,
-        "status.yml": TRAIN.split("    - name: Plan the job")[0] + SECRET,
+        "status.yml": TRAIN.split("    - name: Plan the job")[0] + RUN_WITH_SECRET,
         "own.yml": "- hosts: all\n  tasks: [{ansible.builtin.command: 'true', name: Mine}]\n",
-        "library/mxcluster_preflight.py": PREFLIGHT,
-        "library/mxcluster_plan.py": PLAN,
-        "library/mxcluster_node.py": wait,
-        "library/mxcluster_report.py": REPORT,
+        "action/mxcluster_preflight.py": compact.PREFLIGHT,
+        "action/mxcluster_plan.py": PLAN,
+        "action/mxcluster_node.py": compact.WAIT,
+        "action/mxcluster_report.py": REPORT,
         "hosts": "node[0:1] ansible_connection=local ansible_python_interpreter=%s\n"
         % sys.executable,
     }
@@ -228,7 +231,7 @@ def test_a_failure_names_host_task_and_message_once_for_all_hosts(project):
 
 
 def test_the_verdict_of_a_failed_job_is_shown_once(project):
-    report = project / "library" / "mxcluster_report.py"
+    report = project / "action" / "mxcluster_report.py"
     report.write_text(compact.VERDICT)
     output, code = run(project, "train.yml", "-e", "seconds=0")
     assert code == 2

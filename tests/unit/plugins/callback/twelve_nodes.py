@@ -12,15 +12,8 @@ import threading
 
 from tests.unit.plugins.callback import test_mxcluster as compact
 
-CONFIG = compact.CONFIG % "plugins/callback" + "action_plugins = plugins/action\nforks = 3\n"
+CONFIG = compact.CONFIG % "plugins/callback" + "forks = 3\n"
 COPIED = ("callback/mxcluster.py", "action/mxcluster_downloads.py")
-
-PREFLIGHT = """#!/usr/bin/python
-import os
-from ansible.module_utils.basic import AnsibleModule
-module = AnsibleModule(dict())
-module.exit_json(state_dir=os.path.join(os.getcwd(), "state"))
-"""
 
 PROVISION = """
 - name: Check the nodes
@@ -75,7 +68,7 @@ def written(folder, nodes=12, **files):
     contents = {
         "ansible.cfg": CONFIG,
         "provision.yml": PROVISION,
-        "library/mxcluster_preflight.py": PREFLIGHT,
+        "action/mxcluster_preflight.py": compact.PREFLIGHT,
         "hosts": "node[01:%02d] ansible_connection=local ansible_python_interpreter=%s\n"
         % (nodes, sys.executable),
         **{"roles/%s/tasks/main.yml" % role: tasks for role, tasks in ROLES.items()},
