@@ -1,7 +1,8 @@
 """The processor time of each test, for its JUnit file: `tools/suite.py` shows it beside the time.
 
 The cores of `make test` are never idle, so this time says what a test costs. It contains that of
-the children that have been waited for, but not that of containers and of background programs.
+ended children, but not that of containers, of background programs, and of the Pythons that run
+many modules (`tests/ansible_modules.py`).
 """
 
 import os
