@@ -13,7 +13,7 @@ def until(condition, seconds=60.0, evidence="", pause=0.05):
     `pause` in seconds between two calls. A condition may raise AssertionError to end the wait.
 
     A condition that takes long, such as a command in a container, is asked less often: the machine
-    that it waits for has two thirds of the time.
+    that it waits for has five sixths of the time.
     """
     began = time.monotonic()
     while True:
@@ -31,4 +31,4 @@ def until(condition, seconds=60.0, evidence="", pause=0.05):
                     machine.described(),
                 )
             )
-        time.sleep(max(pause, min(1.0, 2 * (time.monotonic() - called))))
+        time.sleep(max(pause, min(1.0, 5 * (time.monotonic() - called))))
