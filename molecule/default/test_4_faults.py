@@ -166,13 +166,14 @@ FAULTS = (
     ),
 )
 
-# `make soak` runs these cases. The first two end like other nodes that are gone. The last two have
-# a test on the local inventory, too.
+# `make soak` runs these cases. The first two end like other nodes that are gone. The next two have
+# a test on the local inventory, too. A unit's end is that of a killed agent with another signal.
 RARE = (
     "a node is shut down in order",
     "a node freezes",
     "an agent is killed",
     "a node's disk is full",
+    "an agent's unit is stopped",
 )
 
 

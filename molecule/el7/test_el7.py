@@ -115,6 +115,7 @@ def without_patch(cluster, names):
     cluster.shell("gpu2", dnf + old + " ".join(name + "-9.2.148" for name in sorted(names)))
 
 
+@pytest.mark.soak  # the next test is much like this one
 def test_the_patch_comes_where_cuda_was_installed_without_it(nodes, cluster, server):
     """The patch has packages that no table lists, and yum needs no other repository for them."""
     cluster.shell(
@@ -365,7 +366,7 @@ def test_an_old_loaded_driver_is_replaced_by_the_installed_driver(cluster, nodes
     """The loaded module is older than CUDA 9.2 needs, and no program uses it."""
     version = "/proc/driver/nvidia/version"
     cluster.shell("gpu2", "sed -i 's/470.82.01/390.46/' " + version)
-    nodes.provision("--limit", "gpu2")
+    nodes.provision("--limit", "gpu2", "--tags", "nvidia_driver")
     assert "470.82.01" in cluster.shell("gpu2", "cat " + version)
 
 
