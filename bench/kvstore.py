@@ -1,8 +1,8 @@
 """Compare a step of mxcluster's kv-stores with a step of MXNet's own kv-stores.
 
-Two jobs train in turns on one machine, without padded steps. A figure is the ratio of the jobs'
-median times of a step. The benchmark also prints the interval that contains 90 % of the ratios of
-resampled rounds.
+Two jobs train in turns on one machine, without padded steps. Each round has a block of steps of
+each job, so both meet the same speed of the machine. A figure is the median of the rounds' ratios.
+The benchmark also prints the interval that contains 90 % of the medians of resampled rounds.
 
 With `--against FOLDER` the same kv-stores of another checkout take the turns of MXNet's own. This
 shows what a change of the stores costs.
@@ -20,6 +20,7 @@ from tests.training.environments import mxnet_environment
 from tests.training.loopback import NODE_PACKAGE, PORT, Job
 
 ROUNDS = 15
+RESAMPLED = 2000  # times, for an interval
 EVERYBODY, HALVES = [0, 0, 0, 0], [0, 0, 1, 1]
 SIZES = (
     ("65 x 1,000 numbers", 65, 1000, 20),
@@ -199,29 +200,28 @@ def resident(pid):
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
+def ratio(tested, other):
+    """Return (median of the ratios of each round, begin and end of its interval of 90 %).
+
+    Args: `tested` and `other`, the seconds of both jobs in each round.
+    """
+    ratios = [one / two for one, two in zip(tested, other, strict=True)]
+    draws = random.Random(0)
+    medians = sorted(
+        statistics.median(draws.choices(ratios, k=len(ratios))) for _ in range(RESAMPLED)
+    )
+    begin = RESAMPLED // 20
+    return statistics.median(ratios), medians[begin], medians[-1 - begin]
+
+
 def tell(what, found, factor, unit):
     """Print one line: the medians of both jobs, and their ratio with its interval.
 
     Args: `what` the title; `found` the seconds of each job; `factor` from seconds to `unit`.
     """
-    tested, stock = (statistics.median(blocks) for blocks in found)
-    draws = random.Random(0)
-    ratios = sorted(
-        statistics.median(draws.choices(found[0], k=len(found[0])))
-        / statistics.median(draws.choices(found[1], k=len(found[1])))
-        for _ in range(2000)
-    )
+    tested, stock = (factor * statistics.median(blocks) for blocks in found)
     print(
         "%-60s %8.1f / %8.1f %s: %.2f (90 %%: %.2f to %.2f), %d rounds"
-        % (
-            what,
-            factor * tested,
-            factor * stock,
-            unit,
-            tested / stock,
-            ratios[100],
-            ratios[1899],
-            len(found[0]),
-        ),
+        % (what, tested, stock, unit, *ratio(*found), len(found[0])),
         flush=True,
     )
