@@ -98,6 +98,7 @@ def test_a_fault_ends_the_job_on_both_nodes(cluster, brought, fault):
         image=IMAGE,
         kv="dist_sync",
         num_epochs=5000,
+        step_ms=20,  # the workers mostly sleep
     )
     node = cluster.node("node2")
     try:

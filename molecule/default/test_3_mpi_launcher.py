@@ -32,6 +32,7 @@ ENGINES = {
 # The cases of every run; only `make soak` runs all pairs.
 TRAINED = (("openmpi", "dist_sync"), ("mpich", "dist_async"), ("intelmpi", "dist_gsync"))
 STRUCK = (("openmpi", "mpirun"), ("mpich", "worker"))
+LONG = {"num_epochs": 5000, "step_ms": 20}  # the workers mostly sleep
 BOUND = 20  # seconds from a fault to the end of all processes on the nodes
 FAULTS = {
     # name: (where, what ends there, words of the verdict)
@@ -100,7 +101,7 @@ def test_a_fault_ends_everything_and_is_named(cluster, engine, fault):
     where, strike, words = FAULTS[fault]
     job, before = "fault-%d" % time.time_ns(), folders(cluster)
     train = cluster.start(
-        "train.yml", job_id=job, launcher="mpi", num_epochs=5000, lease=20, **ENGINES[engine]
+        "train.yml", job_id=job, launcher="mpi", lease=20, **LONG, **ENGINES[engine]
     )
     try:
         cluster.until_it_trains(job, train)
@@ -125,7 +126,7 @@ def test_a_fault_ends_everything_and_is_named(cluster, engine, fault):
 def test_status_and_stop(cluster):
     """A detached job goes on without a controller; stop.yml ends it and mpirun."""
     job = "detached-%d" % time.time_ns()
-    started = cluster.play("train.yml", job_id=job, launcher="mpi", num_epochs=5000, detach=True)
+    started = cluster.play("train.yml", job_id=job, launcher="mpi", detach=True, **LONG)
     assert started.code == 0 and "STARTED   job " + job in started.output, started.output
     shown = cluster.play("status.yml")
     assert job in shown.output and "running" in shown.output, shown.output
@@ -137,7 +138,7 @@ def test_status_and_stop(cluster):
 @pytest.mark.soak
 def test_the_lease_ends_a_job_without_a_controller(cluster):
     job = "leased-%d" % time.time_ns()
-    train = cluster.start("train.yml", job_id=job, launcher="mpi", num_epochs=5000, lease=5)
+    train = cluster.start("train.yml", job_id=job, launcher="mpi", lease=5, **LONG)
     try:
         cluster.until_it_trains(job, train)
     finally:

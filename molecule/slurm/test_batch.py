@@ -47,6 +47,7 @@ ENGINES = {
     },
 }
 JOBS = "/shared/mxcluster/jobs"
+LONG = {"num_epochs": 9999, "step_ms": 20}  # the workers mostly sleep, and slow no other test
 SCENARIO = os.environ["MOLECULE_SCENARIO_NAME"]  # molecule/sge has a link to this file
 # The head does the same under both batch systems.
 shown_under_slurm = pytest.mark.soak if SCENARIO == "sge" else lambda test: test
@@ -97,7 +98,7 @@ def begun(cluster, engine, job, started):
 def struck(cluster, engine, action, **knobs):
     """Start a long job, call action(status) once it trains, and return (output, verdict)."""
     job = "struck-%d" % time.time_ns()
-    knobs = dict(engine["launcher"], num_nodes=3, num_epochs=9999, job_id=job, **knobs)
+    knobs = dict(engine["launcher"], num_nodes=3, job_id=job, **LONG, **knobs)
     started = cluster.start("train.yml", **knobs)
     try:
         action(begun(cluster, engine, job, started))
@@ -156,7 +157,7 @@ def test_a_job_saves_checkpoints_and_another_resumes_it(cluster, engine):
 @shown_under_slurm
 def test_the_lease_ends_a_job_without_a_controller(cluster, engine):
     job = "leased-%d" % time.time_ns()
-    knobs = dict(engine["launcher"], num_nodes=3, num_epochs=9999, job_id=job, lease=5)
+    knobs = dict(engine["launcher"], num_nodes=3, job_id=job, lease=5, **LONG)
     controller = cluster.start("train.yml", **knobs)
     try:
         begun(cluster, engine, job, controller)
@@ -289,7 +290,7 @@ def test_a_job_starts_again_without_its_first_node(cluster, engine):
     started = cluster.start(
         "train.yml",
         # Slurm knows after 30 s that a node is lost, and then gives it to no other job.
-        **dict(engine["launcher"], num_nodes=2, num_epochs=9999, job_id=job, savemodel=True),
+        **dict(engine["launcher"], num_nodes=2, job_id=job, savemodel=True, **LONG),
         **{"max_restarts": 1, "restart_delay": 30},
     )
     try:

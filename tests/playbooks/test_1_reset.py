@@ -66,7 +66,8 @@ def test_an_unknown_part_is_refused_before_any_change(cluster):
 
 def test_a_reset_cluster_has_only_what_a_person_has_changed_and_trains_again(cluster):
     """A running job refuses the reset. A second reset changes nothing."""
-    started, _ = cluster.train(job_id="reset-long", num_epochs=1000, detach=True, num_workers=2)
+    options = {"num_epochs": 1000, "step_ms": 20, "num_workers": 2}
+    started, _ = cluster.train(job_id="reset-long", detach=True, **options)
     assert started.code == 0, started.output
     refused = cluster.run("reset.yml")
     assert refused.code != 0 and "reset-long on node1" in refused.output, refused.output

@@ -27,6 +27,10 @@ def slurm(project, tmp_path, monkeypatch):
     return tmp_path / "slurm"
 
 
+# The workers mostly sleep, and slow no other test.
+LONG = {"launcher": "slurm", "num_epochs": 9999, "step_ms": 20}
+
+
 def folder_of(project, job):
     return project.path / ".state" / "local" / "jobs" / "node1" / job
 
@@ -36,7 +40,7 @@ def strike(project, job, num_nodes, action, **options):
 
     Returns (exit status, output).
     """
-    options = dict(options, launcher="slurm", num_nodes=num_nodes, num_epochs=9999, job_id=job)
+    options = dict(options, **LONG, num_nodes=num_nodes, job_id=job)
     process = project.start("train.yml", "-e", json.dumps(options))
     events = folder_of(project, job) / "nodes" / "node2" / job / "events.jsonl"
 
@@ -77,7 +81,7 @@ def test_a_full_job_folder_is_named(project, slurm, moment):
         if moment == "training":
             code, output = strike(project, job, 2, lambda _: fill(shared))
         else:
-            options = {"launcher": "slurm", "num_nodes": 2, "num_epochs": 9999, "job_id": job}
+            options = dict(LONG, num_nodes=2, job_id=job)
             process = project.start("train.yml", "-e", json.dumps(options))
             project.until(process, (shared / job / "batch.log").exists)
             fill(shared)

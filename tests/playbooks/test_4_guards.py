@@ -87,7 +87,7 @@ def test_a_job_ends_after_its_max_time(pair, tmp_path):
 def test_a_stop_waits_for_the_next_checkpoint(pair):
     """The stopped job goes on from the checkpoint that the stop has waited for."""
     options = {"kv": "dist_sync", "num_epochs": 100000, "savemodel": True, "detach": True}
-    options.update(keep_checkpoints=1, keep_best=True)
+    options.update(keep_checkpoints=1, keep_best=True, step_ms=20)
     result, run = pair.train(job_id="saved", lr=0.001, **options)
     assert result.code == 0, result.output
     result = pair.run("stop.yml", "-e", "job=saved", "-e", "save=true", "--check")
