@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.playbooks.conftest import On
-from tests.playbooks.test_1_provision import ROLES
+from tests.playbooks.test_1_provision import ROLES, unchanged
 from tests.recap import changes
 from tests.training.environments import NEWEST, copy_environment
 
@@ -32,6 +32,7 @@ def files_of(cluster):
     }
 
 
+@unchanged
 def test_a_node_that_goes_sends_no_other_node_through_the_roles(cluster):
     """And so does a node that comes back, which alone goes through them."""
     inventory = cluster.path / "inventory" / "reset" / "hosts.yml"
