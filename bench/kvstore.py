@@ -5,7 +5,8 @@ each job, so both meet the same speed of the machine. A figure is the median of 
 The benchmark also prints the interval that contains 90 % of the medians of resampled rounds.
 
 With `--against FOLDER` the same kv-stores of another checkout take the turns of MXNet's own. This
-shows what a change of the stores costs.
+shows what a change of the stores costs. Two jobs of the same code differ by up to a tenth until
+they end. So these jobs start several times, and the other one is first in every second start.
 """
 
 import collections
@@ -20,6 +21,7 @@ from tests.training.environments import mxnet_environment
 from tests.training.loopback import NODE_PACKAGE, PORT, Job
 
 ROUNDS = 15
+STARTS, ROUNDS_OF_START = 8, 6  # of a comparison with another checkout
 RESAMPLED = 2000  # times, for an interval
 EVERYBODY, HALVES = [0, 0, 0, 0], [0, 0, 1, 1]
 SIZES = (
@@ -56,7 +58,7 @@ def main(options):
             found, memory = in_turns(python, (tested, stock), arrays, size, steps, ROUNDS)
             tell(
                 "%s / %s, %s" % (label, stock.kv, what),
-                [[seconds for seconds, _ in blocks[1:]] for blocks in found],
+                [[[seconds for seconds, _ in blocks[1:]] for blocks in found]],
                 1000,
                 "ms a step",
             )
@@ -77,7 +79,7 @@ def main(options):
                 in_turns(python, [(tested, stock)[side] for side in order], 2000, 10, 1, 0)[0],
             ):
                 found[side].append(blocks[0][0])
-        tell("%s / %s, 2,000 keys" % (label, stock.kv), found, 1, "s to the first step's end")
+        tell("%s / %s, 2,000 keys" % (label, stock.kv), [found], 1, "s to the first step's end")
     compare_arrays(python)
 
 
@@ -89,7 +91,7 @@ def compare_arrays(python):
             sides = same._replace(gradient="fresh"), same
             found, _ = in_turns(python, sides, arrays, size, steps, ROUNDS)
             blocks = [[seconds for seconds, _ in side[1:]] for side in found]
-            tell("%s, new arrays / one array, %s" % (kv, what), blocks, 1000, "ms a step")
+            tell("%s, new arrays / one array, %s" % (kv, what), [blocks], 1000, "ms a step")
 
 
 def compare_checkouts(python, package):
@@ -101,10 +103,13 @@ def compare_checkouts(python, package):
     """
     for kv, groups in KINDS:
         for what, arrays, size, steps in SIZES:
-            sides = Side(kv, groups), Side(kv, groups, package)
-            found, _ = in_turns(python, sides, arrays, size, steps, 2 * ROUNDS)
+            sides, starts = (Side(kv, groups), Side(kv, groups, package)), []
+            for number in range(STARTS):
+                turn = -1 if number % 2 else 1
+                found, _ = in_turns(python, sides[::turn], arrays, size, steps, ROUNDS_OF_START)
+                starts.append(found[::turn])
             for part, unit in enumerate(("ms a step", "ms of CPU a step of a worker")):
-                blocks = [[taken[part] for taken in side[1:]] for side in found]
+                blocks = [[[taken[part] for taken in side[1:]] for side in one] for one in starts]
                 tell("%s now / before, %s" % (kv, what), blocks, 1000, unit)
 
 
@@ -200,28 +205,37 @@ def resident(pid):
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("Pss:"))
 
 
-def ratio(tested, other):
+def ratio(starts):
     """Return (median of the ratios of each round, begin and end of its interval of 90 %).
 
-    Args: `tested` and `other`, the seconds of both jobs in each round.
+    The interval is that of resampled starts with resampled rounds.
+
+    Args: `starts` [[seconds of the first job in each round, those of the second], for each start].
     """
-    ratios = [one / two for one, two in zip(tested, other, strict=True)]
-    draws = random.Random(0)
-    medians = sorted(
-        statistics.median(draws.choices(ratios, k=len(ratios))) for _ in range(RESAMPLED)
-    )
+    found = [[one / two for one, two in zip(*sides, strict=True)] for sides in starts]
+    draws, medians = random.Random(0), []
+    for _ in range(RESAMPLED):
+        chosen = draws.choices(found, k=len(found))
+        medians.append(
+            statistics.median(
+                one for rounds in chosen for one in draws.choices(rounds, k=len(rounds))
+            )
+        )
+    medians.sort()
     begin = RESAMPLED // 20
-    return statistics.median(ratios), medians[begin], medians[-1 - begin]
+    middle = statistics.median(one for rounds in found for one in rounds)
+    return middle, medians[begin], medians[-1 - begin]
 
 
-def tell(what, found, factor, unit):
+def tell(what, starts, factor, unit):
     """Print one line: the medians of both jobs, and their ratio with its interval.
 
-    Args: `what` the title; `found` the seconds of each job; `factor` from seconds to `unit`.
+    Args: `what` the title; `starts` as for `ratio`; `factor` from seconds to `unit`.
     """
-    tested, stock = (factor * statistics.median(blocks) for blocks in found)
+    sides = [[one for sides in starts for one in sides[side]] for side in (0, 1)]
+    tested, stock = (factor * statistics.median(side) for side in sides)
     print(
         "%-60s %8.1f / %8.1f %s: %.2f (90 %%: %.2f to %.2f), %d rounds"
-        % (what, tested, stock, unit, *ratio(*found), len(found[0])),
+        % (what, tested, stock, unit, *ratio(starts), len(sides[0])),
         flush=True,
     )
