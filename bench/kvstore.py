@@ -5,8 +5,8 @@ each job, so both meet the same speed of the machine. A figure is the median of 
 The benchmark also prints the interval that contains 90 % of the medians of resampled rounds.
 
 With `--against FOLDER` the same kv-stores of another checkout take the turns of MXNet's own. This
-shows what a change of the stores costs. Two jobs of the same code differ by up to a tenth until
-they end. So these jobs start several times, and the other one is first in every second start.
+shows what a change of the stores costs. Two jobs of the same code differ by up to a tenth, as
+long as they run. So these jobs start several times, the other one first in every second start.
 """
 
 import collections

@@ -1,7 +1,7 @@
-"""The processor time of each test, for its JUnit file: `tools/suite.py` shows it beside the time.
+"""Write the processor time of each test into its JUnit file. `tools/suite.py` prints this time.
 
 The cores of `make test` are never idle, so this time says what a test costs. It contains that of
-ended children, but not that of containers, of background programs, and of the Pythons that run
+ended children. It lacks that of containers, of background programs, and of the Pythons that run
 many modules (`tests/ansible_modules.py`).
 """
 

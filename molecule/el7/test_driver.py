@@ -172,13 +172,13 @@ def test_an_idle_driver_is_replaced_without_a_restart(cluster, nodes):
     assert listed == "470.57.02"
 
 
-@pytest.mark.soak
+@pytest.mark.soak  # as the test before, which installs an older one
 def test_a_driver_is_replaced_by_a_newer_one(cluster, nodes):
     nodes.provision(*DRIVER, nvidia_driver_install=True, nvidia_driver_version=V)
     assert drivers(nodes, "gpu2") == dict.fromkeys(SET, V)
 
 
-@pytest.mark.soak
+@pytest.mark.soak  # the tests of the installation check the locks, too
 def test_a_kept_driver_without_a_lock_is_held_again(cluster, nodes):
     """mxcluster treats packages latest-dkms as its own, also if the user installed them."""
     held = cluster.shell("gpu2", "cat " + LOCKS)

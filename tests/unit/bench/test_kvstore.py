@@ -1,4 +1,4 @@
-"""The ratio of two jobs that train in turns."""
+"""Tests of the ratio of two jobs that train in turns."""
 
 import random
 

@@ -30,9 +30,6 @@ class PullOrder(object):
 
     def new(self, key: Keys, value: Optional[Values]) -> List[Tuple[Key, NDArray]]:
         """Return (key, gradient) for each gradient of a push that is not the last push's array."""
-        if not isinstance(key, (list, tuple)):  # as in Module; a step has hundreds of such calls
-            gradient = first(value)
-            return [] if self._pushed.get(key) is gradient else [(key, gradient)]
         gradients = [(name, first(arrays)) for name, arrays in pairs(key, value)]
         return [pair for pair in gradients if self._pushed.get(pair[0]) is not pair[1]]
 
@@ -45,10 +42,7 @@ class PullOrder(object):
 
     def pulls(self, key: Keys, out: Optional[Values]) -> None:
         """Record a pull of `key` into the arrays `out`."""
-        if isinstance(key, (list, tuple)):
-            self._pulled.update(pairs(key, out))
-        else:
-            self._pulled[key] = out
+        self._pulled.update(pairs(key, out))
 
 
 def write_after(array: NDArray, other: NDArray) -> None:

@@ -1,4 +1,4 @@
-"""The callback in real playbooks, with a task that simulates a node's answers."""
+"""Tests of the callback in real playbooks. A task simulates the answers of a node."""
 
 import codecs
 import fcntl
@@ -30,7 +30,7 @@ home = home
 localhost_warning = False
 """
 
-# A module would start a Python for each node. The result has what Ansible adds to that of a module.
+# A module would start a Python for each node. Ansible adds `invocation` to the result of a module.
 ACTION = """
 import os, time
 from ansible.plugins.action import ActionBase

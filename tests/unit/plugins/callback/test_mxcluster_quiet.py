@@ -1,4 +1,4 @@
-"""What the terminal shows of mxcluster's own playbooks, with tasks that simulate nodes."""
+"""Tests of the terminal's output of mxcluster's own playbooks. Tasks simulate the nodes."""
 
 import os
 import re
