@@ -15,6 +15,7 @@ import pytest
 
 from mxcluster.node import processes
 from tests import needs
+from tests.often import seldom
 from tests.playbooks.conftest import NET, SOURCE, On
 from tests.playbooks.faults import FAULTS, suffer
 from tests.recap import changes
@@ -23,6 +24,8 @@ from tests.waiting import until
 BASE = os.environ["MXCLUSTER_NODE_IMAGE"]
 RUN = os.environ["MXCLUSTER_RUN"]  # of tools/molecule.sh
 IMAGE = "localhost/mxcluster-%s-test" % RUN  # of the fixture `project`
+# test_nodes.py brings an image to two nodes in `make test`.
+with_two_engines = pytest.mark.soak
 ENGINE = {"container_image_engine": "docker", "container_image_name": IMAGE}
 
 
@@ -206,6 +209,7 @@ def test_an_image_that_is_there_is_neither_built_nor_copied(project):
     assert identity(IMAGE) == before
 
 
+@with_two_engines
 def test_a_node_without_the_image_is_refused_and_gets_it_from_another_node(two_engines, second):
     refused, run = train(two_engines, job_id="lacking")
     assert refused.code and not run.exists(), refused.output
@@ -221,6 +225,7 @@ def test_a_node_without_the_image_is_refused_and_gets_it_from_another_node(two_e
     assert not list(state.rglob("image*.tar")) and not list(state.rglob("container_image"))
 
 
+@with_two_engines
 def test_a_job_runs_on_the_engines_of_two_nodes(two_engines, second):
     with starts(two_engines) as on_first, starts(two_engines, second.host) as on_second:
         result, run = train(two_engines, kv="dist_gsync", job_id="two-engines")
@@ -236,6 +241,7 @@ def test_a_job_runs_on_the_engines_of_two_nodes(two_engines, second):
     assert not left, second.end_of_log()
 
 
+@with_two_engines
 def test_nodes_with_different_images_of_one_name_are_refused(two_engines, second):
     docker("tag", IMAGE, IMAGE + ":other")
     made = docker("create", "--network", "none", IMAGE, "true", host=second.host)
@@ -280,7 +286,7 @@ def test_an_image_that_no_node_has_is_refused(project):
     assert "no node has the image localhost/nobody" in words_of(result), result.output
 
 
-@pytest.mark.parametrize("engine,nodes,processes", [("mpich", 2, 2), ("openmpi", 1, 2)])
+@pytest.mark.parametrize("engine,nodes,processes", [("mpich", 2, 2), seldom("openmpi", 1, 2)])
 def test_an_mpi_program_runs_in_its_image(project, engine, nodes, processes):
     result, folder, verdict = run_mpi(
         project,
@@ -341,6 +347,7 @@ def test_bad_input_is_refused_with_its_cure(pair, options, words):
     assert "node2" in result.output, result.output
 
 
+@pytest.mark.soak  # unit tests refuse images
 def test_an_image_without_the_mpi_engine_is_refused(pair):
     result, folder, _ = run_mpi(pair, mpi_command="true", mpi_runtime="mpich", mpi_image=BASE)
     assert result.code and not folder.exists(), result.output

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from tests.often import seldom
 from tests.waiting import until
 
 IMAGE = "localhost/mxcluster-%s-nodes" % os.environ["MXCLUSTER_RUN"]
@@ -86,9 +87,7 @@ def running(cluster, job, number, playing):
     return until(status, 300, lambda: playing.output() + str(containers(cluster)), pause=0.5)
 
 
-@pytest.mark.parametrize(
-    "fault", ["worker", pytest.param("agent", marks=pytest.mark.soak), "engine"]
-)
+@pytest.mark.parametrize("fault", [seldom("worker"), seldom("agent"), "engine"])
 def test_a_fault_ends_the_job_on_both_nodes(cluster, brought, fault):
     job = "fault-%s-%d" % (fault, time.time())
     playing = cluster.start(

@@ -166,14 +166,16 @@ FAULTS = (
     ),
 )
 
-# `make soak` runs these cases. The first two end like other nodes that are gone. The next two have
-# a test on the local inventory, too. A unit's end is that of a killed agent with another signal.
+# `make soak` runs these cases. The first two end like other nodes that are gone. An agent is
+# killed on the local inventory, too, and a disk is full at the start. The last two end like a
+# killed process. So does a unit, with another signal.
 RARE = (
     "a node is shut down in order",
     "a node freezes",
     "an agent is killed",
     "a node's disk is full",
     "an agent's unit is stopped",
+    "a worker has an OOM kill",
 )
 
 

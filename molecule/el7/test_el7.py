@@ -362,6 +362,7 @@ def test_a_node_without_the_right_gpu_is_refused_by_name(nodes, cluster, invento
     assert "gpu1: " not in result.output and set(nodes.changes(result).values()) == {0}
 
 
+@pytest.mark.soak  # test_driver.py replaces one
 def test_an_old_loaded_driver_is_replaced_by_the_installed_driver(cluster, nodes, trainable):
     """The loaded module is older than CUDA 9.2 needs, and no program uses it."""
     version = "/proc/driver/nvidia/version"

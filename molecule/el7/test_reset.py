@@ -2,6 +2,8 @@
 
 import re
 
+import pytest
+
 LIMIT = ("--limit", "gpu1")
 OF_NVIDIA = re.compile(r"cuda|cublas|nvidia")
 # All names of mxcluster, of its CUDA and of its driver in folders of the system. ls fails if one of
@@ -14,6 +16,7 @@ ls -d /usr/local/cuda* /etc/profile.d/mxcluster* /etc/ld.so.conf.d/cuda* /opt/mx
 """
 
 
+@pytest.mark.soak  # most of a minute; unit tests decide what goes
 def test_driver_and_cuda_stay_unless_the_user_asks(cluster, nodes):
     before, traces = nodes.packages("gpu1"), cluster.shell("gpu1", TRACES)
     of_nvidia = {name for name in before if OF_NVIDIA.search(name)}

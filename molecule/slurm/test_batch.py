@@ -144,7 +144,7 @@ def test_the_schemes_train(cluster, engine, kv):
     nothing_is_left(cluster, engine)
 
 
-@shown_under_slurm
+@pytest.mark.soak  # checkpoints come as under the other launchers
 def test_a_job_saves_checkpoints_and_another_resumes_it(cluster, engine):
     first = train(cluster, engine, num_epochs=2, savemodel=True, job_id="saved")
     assert first.result.code == 0 and first.verdict["ok"], first.result.output
@@ -173,6 +173,7 @@ def test_the_lease_ends_a_job_without_a_controller(cluster, engine):
     nothing_is_left(cluster, engine)
 
 
+@shown_under_slurm
 def test_a_waiting_job_tells_why_and_can_be_stopped(cluster, engine):
     held = dict(engine["launcher"], engine_options=engine["held"], detach=True, job_id="held")
     assert cluster.play("train.yml", **held).code == 0
@@ -234,11 +235,15 @@ def test_a_folder_that_the_nodes_do_not_share_is_named(cluster, engine):
 
 @pytest.mark.parametrize(
     "fault, words",
-    [
+    [  # one under each batch system in `make test`
         pytest.param(
             "a killed worker", "killed by signal 9", marks=[pytest.mark.soak] * (SCENARIO == "sge")
         ),
-        ("a held agent", failures.KINDS[failures.AGENT_HELD].words),
+        pytest.param(
+            "a held agent",
+            failures.KINDS[failures.AGENT_HELD].words,
+            marks=[pytest.mark.soak] * (SCENARIO == "slurm"),
+        ),
     ],
 )
 def test_a_fault_of_a_process_ends_the_job(cluster, engine, fault, words):

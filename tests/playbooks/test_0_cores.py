@@ -79,7 +79,8 @@ def test_from_provisioning_to_a_verified_cluster(other):
     )
 
 
-@pytest.mark.parametrize("version", [seldom("2.7"), "3.6"])
+@pytest.mark.soak  # unit tests judge each Python
+@pytest.mark.parametrize("version", ["2.7", "3.6"])
 def test_a_node_whose_python_is_too_old_is_refused(other, version):
     """The message names the node and the cure, and nothing is changed."""
     old = find_python(version)

@@ -98,6 +98,7 @@ def test_a_full_job_folder_is_named(project, slurm, moment):
     project.wait_for_nothing_left()
 
 
+@pytest.mark.soak  # molecule/slurm stops a real first node
 def test_a_job_starts_again_after_its_first_node_has_failed(project, slurm, tmp_path):
     """Slurm kills all processes of the job, so neither the head nor an agent tells a reason."""
 

@@ -8,7 +8,8 @@ from tests import needs
 from tests.pythons import find_python
 from tests.training.environments import NEWEST, copy_environment
 
-pytestmark = needs.two_pythons
+# `make test` provisions nodes of either Python, but not side by side.
+pytestmark = [needs.two_pythons, pytest.mark.soak]
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ from tests.training.environments import ENDS, NEWEST, VERSIONS, mxnet_environmen
 
 # How often a test sees each environment: the default is the newest and the oldest in `make test`,
 # and all in `make soak`.
-also_between = pytest.mark.parametrize("every_mxnet", list(VERSIONS), indirect=True)
 newest_often = pytest.mark.parametrize(
     "every_mxnet",
     [NEWEST, *(seldom(name) for name in VERSIONS if name != NEWEST)],
@@ -65,8 +64,7 @@ def digits():
 def every_mxnet(request):
     """Return each Environment in turn: the version of MXNet, and a Python with it.
 
-    `also_between`, `newest_often` and `by_turns` mark tests that see other versions in `make
-    test`.
+    `newest_often` and `by_turns` mark tests that see one version in `make test`.
     """
     return mxnet_environment(request.param)
 

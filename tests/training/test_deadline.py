@@ -10,6 +10,7 @@ import pytest
 from mxcluster import checkpoints, deadline, exit_codes
 from tests.often import seldom
 from tests.training import replay
+from tests.training.conftest import newest_often
 from tests.training.loopback import Job, program, run_alone
 from tests.training.test_balance import difference, weights_of
 from tests.training.test_program import Run
@@ -55,6 +56,7 @@ def final(environment, folder, job, workers):
     return weights_of(environment, folder, *paths)
 
 
+@newest_often
 def test_small_batches_add_up_to_one_batch(every_mxnet, tmp_path, digits):
     """Four small batches of two samples a step train as dist_sync with batches of eight."""
     knobs = {"num_examples": 96, "num_epochs": 3, "batch_size": 8}
@@ -72,7 +74,6 @@ def test_small_batches_add_up_to_one_batch(every_mxnet, tmp_path, digits):
     assert max(np.abs(values).max() for values in momentum[0].values()) > 1e-3
 
 
-@pytest.mark.parametrize("every_mxnet", ["1.9.1", "1.5.1", "1.2.1"], indirect=True)
 def test_gradients_of_several_passes_add_up(every_mxnet):
     """Also those of BatchNorm, which MXNet 1.2.1 and 1.5.1 lose with grad_req="add"."""
     done = run_alone(every_mxnet.python, "gradients.py")

@@ -398,7 +398,7 @@ DISAGREE = {
     "class": r"has .*=.*, but the optimizer of worker-[012] has ",
 }
 STORES = {"dist_gsync": [0, 0, 1], "dist_ssync": [0, 0]}
-OFTEN = [("schedule", "dist_gsync"), ("rescale_grad", "dist_ssync")]
+OFTEN = [("rescale_grad", "dist_ssync")]
 
 
 @pytest.mark.parametrize(

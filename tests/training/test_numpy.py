@@ -2,7 +2,6 @@
 
 import subprocess
 
-from tests.training.conftest import also_between
 from tests.training.environments import PROJECT
 
 USES = """
@@ -58,7 +57,6 @@ print("done", np.__version__)
 """
 
 
-@also_between
 def test_numbers_of_numpy_are_arguments(every_mxnet):
     """MXNet's own Orthogonal initializer passes them, and so do rates that numpy computes."""
     ran = subprocess.run(

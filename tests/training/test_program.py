@@ -13,7 +13,7 @@ from mxcluster.job.plan import processes
 from tests import recordio_files
 from tests.often import seldom
 from tests.plans import process_of
-from tests.training.conftest import also_between, newest_often
+from tests.training.conftest import newest_often
 from tests.training.loopback import NODE_PACKAGE, Job, program
 
 # A process of a job imports MXNet in this way, also beside numpy 2.
@@ -66,7 +66,6 @@ def train(environment, folder, **arguments):
     return Run(environment.python, MAIN, folder, program(**arguments))
 
 
-@also_between
 def test_digits_are_learnt(every_mxnet, tmp_path, digits):
     """With the batch size of four workers with 32 each, the accuracy reaches 0.95."""
     run = train(every_mxnet, tmp_path, data_dir=digits, batch_size=128, num_epochs=14).succeeded()
@@ -175,7 +174,8 @@ def test_every_network_takes_every_data_set(every_mxnet, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "network", ["lenet", seldom("resnet20"), "inception-bn-28-small", seldom("mobilenet0.25")]
+    "network",
+    ["lenet", seldom("resnet20"), seldom("inception-bn-28-small"), seldom("mobilenet0.25")],
 )
 def test_networks_train_on_digits(mxnet_new, tmp_path, digits, network):
     knobs = {"network": network, "num_epochs": 2, "num_examples": 128, "lr": 0.02}
@@ -187,6 +187,7 @@ def test_networks_train_on_digits(mxnet_new, tmp_path, digits, network):
 COLORS = [(250, 10, 10), (10, 250, 10), (10, 10, 250), (240, 240, 240)]
 
 
+@newest_often
 def test_cifar10_files_train(every_mxnet, tmp_path):
     images = [recordio_files.jpeg(color) for color in COLORS]
     contents = [recordio_files.image(label, image) for label, image in enumerate(images)]

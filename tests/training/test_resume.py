@@ -114,7 +114,7 @@ LATE = {"MXCLUSTER_GSYNC_COMPENSATION": "0.04", "MXCLUSTER_GSYNC_MAX_Y": "4"}
         ("dist_sync", {}),
         seldom("dist_async", {}),
         seldom("dist_gsync", {}),
-        ("dist_gsync", LATE),
+        seldom("dist_gsync", LATE),
         ("dist_ssync", {}),
     ],
     ids=["dist_sync", "dist_async", "dist_gsync", "dist_gsync-late", "dist_ssync"],

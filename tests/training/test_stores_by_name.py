@@ -4,7 +4,7 @@ import pytest
 
 from mxcluster import exit_codes
 from tests.often import seldom
-from tests.training.conftest import by_turns, newest_often
+from tests.training.conftest import newest_often
 from tests.training.loopback import Job, log_of
 
 
@@ -77,7 +77,8 @@ def test_another_name_that_trains_alike_is_accepted(every_mxnet, tmp_path, plann
     assert "TRAINED dist" in log_of(tmp_path, "worker-1"), job.evidence()
 
 
-@by_turns("kv, what", ("dist_async", "push"), ("dist_sync", "save"))
+@newest_often
+@pytest.mark.parametrize("kv, what", [("dist_async", "push"), seldom("dist_sync", "save")])
 def test_what_needs_an_optimizer_is_refused_by_name(every_mxnet, tmp_path, kv, what):
     """MXNet's asynchronous server aborts at such a push, with a stack of C++."""
     job = Job(every_mxnet.python, tmp_path, "no_optimizer.py", kv, (0, 0), arguments=[kv, what])
