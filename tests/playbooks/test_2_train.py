@@ -97,7 +97,7 @@ def test_batch_sizes_follow_a_slow_host_and_a_resumed_job_keeps_them(project):
     assert plan["balance"]["sizes"] == sizes[-1] and plan["options"]["balance"] == "batch"
 
 
-@pytest.mark.soak  # tests/training/test_deadline.py does
+@pytest.mark.soak  # steps end so in tests/training/test_deadline.py
 def test_steps_end_at_a_deadline_and_a_resumed_job_goes_on_with_it(pair):
     """Plan, line, report and checkpoint have the deadline; the workers tell the parts of a step."""
     given = {"kv": "dist_sync", "balance": "deadline", "batch_size": 64, "step_ms": 100}
@@ -141,7 +141,7 @@ def test_every_worker_trains_its_share(project, tmp_path):
     assert [starts[index]["batches"] for index in range(4)] == [5, 5, 18, 18]
 
 
-@pytest.mark.soak  # unit tests compose the line
+@pytest.mark.soak  # test_live_line.py composes the line
 def test_the_epoch_of_the_live_line_is_the_slowest_workers(project):
     """Under dist_async worker 0 gets ahead of worker 1. The log has the time of each live line."""
     slow = project.inventory(

@@ -42,7 +42,7 @@ def test_an_impossible_sweep_is_refused(project):
     assert not (project.path / "runs" / "no").exists()
 
 
-@pytest.mark.soak  # unit tests go on with each kind of sweep
+@pytest.mark.soak  # test_runner.py runs an interrupted job again
 def test_an_interrupted_benchmark_goes_on(project):
     """Ctrl-C when the second job has come to the nodes; the next command runs that job only."""
     process = project.start("benchmark.yml", *extra(sweep="bench", **TINY))
