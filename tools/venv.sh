@@ -26,13 +26,21 @@ suits() {
 sys.exit(not (3, '"$low"') <= sys.version_info[:2] <= (3, '"$high"'))' 2>/dev/null
 }
 
+# Print the first suitable program of these names. Of programs with one name, that of pyenv comes
+# last: pyenv builds Python without profile-guided optimization, and playbooks take longer with it.
 first_that_suits() {
-    local name
+    local name turn path origin
     for name in "$@"; do
-        if suits "$name"; then
-            echo "$name"
-            return
-        fi
+        for turn in system pyenv; do
+            while read -r path; do
+                origin=system
+                [[ $path != */.pyenv/* ]] || origin=pyenv
+                if [[ $origin == "$turn" ]] && suits "$path"; then
+                    echo "$path"
+                    return
+                fi
+            done < <(type -ap "$name")
+        done
     done
     return 1
 }
@@ -46,7 +54,8 @@ find_python() {
     first_that_suits "${tried[@]}" && return
     if [[ -n ${PYTHON:-} ]]; then
         found=$(first_that_suits "${known[@]}") &&
-            refuse "PYTHON=$PYTHON $(lacks "$PYTHON")." "Unset PYTHON: $found is suitable."
+            refuse "PYTHON=$PYTHON $(lacks "$PYTHON")." \
+                "Unset PYTHON: $(basename "$found") is suitable."
         refuse "PYTHON=$PYTHON $(lacks "$PYTHON")." "$(cure "$PYTHON")"
     fi
     refuse "found no Python $pythons with venv and ensurepip: python3 $(lacks python3)." \

@@ -154,6 +154,27 @@ def test_the_advice_fits_the_existing_interpreters(project, pythons, chosen, wor
     assert all(word in output for word in words) and never not in output, output
 
 
+@pytest.mark.parametrize("version, chosen", [("3.11", "bin"), ("3.11-", ".pyenv/shims")])
+def test_a_python_of_pyenv_comes_after_one_of_the_system(tmp_path, version, chosen):
+    """The PATH has pyenv first. A system's Python without venv is not suitable."""
+    folder, used = tmp_path / "project", {}
+    bare(folder)
+    (tmp_path / "tools").mkdir()
+    for tool in (*TOOLS, "rm", "mkdir", "cp"):
+        (tmp_path / "tools" / tool).symlink_to(shutil.which(tool))
+    for place, has in ((".pyenv/shims", "3.11"), ("bin", version)):
+        (tmp_path / place).mkdir(parents=True)
+        used[place] = tmp_path / ("installs-%d" % len(used))
+        make_interpreter(tmp_path / place / "python3.11", has, used[place])
+    places = [str(tmp_path / place) for place in used]
+    subprocess.run(
+        ["bash", str(folder / "tools" / "venv.sh"), "controller"],
+        check=True,
+        env={"PATH": os.pathsep.join([*places, str(tmp_path / "tools")])},
+    )
+    assert [place for place, installs in used.items() if installs.exists()] == [chosen]
+
+
 def test_an_environment_keeps_its_line_of_ansible_core(made):
     """A new environment gets 2.16. Only another CORE changes the line, and makes it again."""
     for environment, line in (
