@@ -34,8 +34,8 @@ first_that_suits() {
         for turn in system pyenv; do
             while read -r path; do
                 origin=system
-                [[ $path != */.pyenv/* ]] || origin=pyenv
-                if [[ $origin == "$turn" ]] && suits "$path"; then
+                [[ $path != */.pyenv/* && $path != "${PYENV_ROOT:-/none}"/* ]] || origin=pyenv
+                if [[ $origin == "$turn" ]] && suits "$path" </dev/null; then
                     echo "$path"
                     return
                 fi

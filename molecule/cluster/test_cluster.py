@@ -11,7 +11,7 @@ from tests.often import seldom
 from tests.recap import changes
 from tests.waiting import until
 
-# Other tests of `make test` train with the other schemes.
+# The scenario default and tests/training train with the other schemes.
 OFTEN = ("dist_gsync",)
 KVS = [scheme.name if scheme.name in OFTEN else seldom(scheme.name) for scheme in schemes.SCHEMES]
 
@@ -292,7 +292,7 @@ def test_the_firewall_is_open_for_the_job_alone(cluster, walls, start_long_job):
     wait_until_closed(cluster, 5)
 
 
-@pytest.mark.soak  # the test before closes it, too
+@pytest.mark.soak  # the test before closes it with living agents
 def test_it_closes_when_the_agents_and_the_controller_are_gone(cluster, walls, start_long_job):
     # A lease of 10 s ran out by itself at a load of 25.
     train = start_long_job("gone", lease=30)
@@ -304,7 +304,7 @@ def test_it_closes_when_the_agents_and_the_controller_are_gone(cluster, walls, s
         cluster.shell(name, "systemctl reset-failed")
 
 
-@pytest.mark.soak  # so does tests/playbooks/test_8_verify.py
+@pytest.mark.soak  # tests/unit/cluster/verify has these faults, too
 def test_what_breaks_is_named_by_verify(cluster):
     """verify.yml names an edited file and a missing key.
 

@@ -56,7 +56,7 @@ def test_training_takes_the_data_network(cluster, data):
         assert trained > 10e6 and trained > 10 * management, (name, trained, management)
 
 
-@pytest.mark.soak  # the test before takes another network
+@pytest.mark.soak  # tests/unit and test_3_refusals.py name interfaces
 def test_an_interface_can_be_named_for_a_job(cluster):
     """-e dmlc_interface= selects the addresses of all nodes; a missing interface is refused."""
     job = cluster.train(kv="dist_sync", num_epochs=1, dmlc_interface="eth0")

@@ -24,7 +24,7 @@ from tests.waiting import until
 BASE = os.environ["MXCLUSTER_NODE_IMAGE"]
 RUN = os.environ["MXCLUSTER_RUN"]  # of tools/molecule.sh
 IMAGE = "localhost/mxcluster-%s-test" % RUN  # of the fixture `project`
-# test_nodes.py brings an image to two nodes in `make test`.
+# test_nodes.py brings an archive to two nodes. Only the soak copies an image between nodes.
 with_two_engines = pytest.mark.soak
 ENGINE = {"container_image_engine": "docker", "container_image_name": IMAGE}
 

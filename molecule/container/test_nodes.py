@@ -87,6 +87,7 @@ def running(cluster, job, number, playing):
     return until(status, 300, lambda: playing.output() + str(containers(cluster)), pause=0.5)
 
 
+# test_agent.py kills processes and agents.
 @pytest.mark.parametrize("fault", [seldom("worker"), seldom("agent"), "engine"])
 def test_a_fault_ends_the_job_on_both_nodes(cluster, brought, fault):
     job = "fault-%s-%d" % (fault, time.time())

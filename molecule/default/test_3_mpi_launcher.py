@@ -29,7 +29,7 @@ ENGINES = {
         "mpi_pre_execution_command": "export PATH=/opt/intel/mpi/bin:$PATH",
     },
 }
-# The cases of every run; only `make soak` runs all pairs.
+# The cases of every run. Only `make soak` runs all pairs, and kills mpirun, an agent or a node.
 TRAINED = (("openmpi", "dist_async"), ("intelmpi", "dist_gsync"))
 STRUCK = (("mpich", "worker"),)
 LONG = {"num_epochs": 5000, "step_ms": 20}  # the workers mostly sleep

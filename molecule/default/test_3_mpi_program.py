@@ -93,7 +93,7 @@ def test_intel_mpi_runs_its_processes_on_all_nodes(cluster):
     "engine, fault",
     [
         ("openmpi", "process"),
-        seldom("mpich", "daemon"),
+        seldom("mpich", "daemon"),  # tests/unit/node/test_mpi_job.py kills one
         seldom("openmpi", "agent"),
         seldom("openmpi", "node"),
     ],

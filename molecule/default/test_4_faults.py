@@ -166,9 +166,9 @@ FAULTS = (
     ),
 )
 
-# `make soak` runs these cases. The first two end like other nodes that are gone. An agent is
-# killed on the local inventory, too, and a disk is full at the start. The last two end like a
-# killed process. So does a unit, with another signal.
+# `make soak` runs these cases. The first two end like other nodes that are gone. The next two have
+# a test on the local inventory, too. A unit's end is that of a killed agent with another signal.
+# test_out_of_memory.py has the words about an OOM kill.
 RARE = (
     "a node is shut down in order",
     "a node freezes",

@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from tests.often import seldom
+
 V = "470.82.01"  # the newest version whose packages are all there
 SET = {
     *("nvidia-driver-latest-dkms" + end for end in ("", "-libs", "-cuda", "-cuda-libs", "-NVML")),
@@ -114,15 +116,13 @@ def test_a_restart_that_is_needed_is_reported_everywhere(cluster, nodes):
     assert job.result.code != 0 and "restart gpu2, then run provision.yml" in job.result.output
 
 
-@pytest.mark.soak
-@pytest.mark.parametrize("tag", ["mxnet", "ssh_mesh"])
+@pytest.mark.parametrize("tag", [seldom("mxnet"), "ssh_mesh"])
 def test_a_restart_that_is_refused_by_the_user_is_a_warning(nodes, tag):
     """The report of a restart runs with every tag, and the driver's other tasks do not."""
     result = nodes.provision("--limit", "gpu2", "--tags", tag, nvidia_driver_reboot=False)
     assert "Warning: gpu2: driver" in result.output, result.output
 
 
-@pytest.mark.soak  # a driver in use is not replaced, below
 def test_a_node_in_use_is_not_restarted(cluster, nodes):
     """A program has a GPU open: the message names the program, and the node keeps running."""
     cluster.shell("gpu2", "sleep 1000 <>/dev/nvidia0 >/dev/null 2>&1 & echo $! >/run/gpu-user")

@@ -16,7 +16,7 @@ ls -d /usr/local/cuda* /etc/profile.d/mxcluster* /etc/ld.so.conf.d/cuda* /opt/mx
 """
 
 
-@pytest.mark.soak  # most of a minute; unit tests decide what goes
+@pytest.mark.soak  # test_reset_decisions.py has the choice; nothing else removes a driver
 def test_driver_and_cuda_stay_unless_the_user_asks(cluster, nodes):
     before, traces = nodes.packages("gpu1"), cluster.shell("gpu1", TRACES)
     of_nvidia = {name for name in before if OF_NVIDIA.search(name)}

@@ -132,7 +132,7 @@ def test_make_train_needs_the_readmes_packages_only(fresh):
     assert accuracy > 0.9, output
 
 
-@pytest.mark.soak  # .ci/run does so on a fresh machine
+@pytest.mark.soak  # CI runs `make test` on a fresh machine
 def test_make_test_brings_its_packages_and_names_what_cannot_run(fresh):
     machine, python, core = fresh
     code, output = machine.run("make test PLAN=1")

@@ -32,7 +32,7 @@ def files_of(cluster):
     }
 
 
-@pytest.mark.soak  # a node of molecule/cluster goes, too
+@pytest.mark.soak  # so does a node of molecule/cluster; only the soak lets one come back
 @unchanged
 def test_a_node_that_goes_sends_no_other_node_through_the_roles(cluster):
     """And so does a node that comes back, which alone goes through them."""

@@ -82,7 +82,6 @@ def check_verdict(project, worker, output):
     assert any("epoch" in line for line in failure["log"]) and failure["log"][-1] in output, failure
 
 
-@pytest.mark.soak  # the test before resumes a lost job
 def test_a_job_whose_controller_was_killed_is_resumed_at_once(project):
     """SIGKILL leaves no verdict, and the old job runs until its lease ends, on its ports."""
     options = {

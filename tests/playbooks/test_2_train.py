@@ -97,7 +97,6 @@ def test_batch_sizes_follow_a_slow_host_and_a_resumed_job_keeps_them(project):
     assert plan["balance"]["sizes"] == sizes[-1] and plan["options"]["balance"] == "batch"
 
 
-@pytest.mark.soak  # steps end so in tests/training/test_deadline.py
 def test_steps_end_at_a_deadline_and_a_resumed_job_goes_on_with_it(pair):
     """Plan, line, report and checkpoint have the deadline; the workers tell the parts of a step."""
     given = {"kv": "dist_sync", "balance": "deadline", "batch_size": 64, "step_ms": 100}

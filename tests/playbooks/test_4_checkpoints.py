@@ -4,8 +4,6 @@ import json
 import os
 import signal
 
-import pytest
-
 from mxcluster import checkpoints
 from tests.playbooks.conftest import NET
 
@@ -135,7 +133,6 @@ def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
         assert ("node2" in plan["nodes"]) == has_node2
 
 
-@pytest.mark.soak  # as the test before, with a script
 def test_an_elastic_script_goes_on_without_a_node_and_takes_it_back(project, tmp_path):
     """The shell of node2 does not answer while the file `gate` is missing."""
     gate, shell, script = tmp_path / "gate", tmp_path / "shell", tmp_path / "saves.py"

@@ -1,7 +1,8 @@
 """Every fault ends the whole job, names its cause, and leaves nothing.
 
-This file runs a fault of each kind: a process ends, hangs, or waits for ever. The soak runs each
-fault with each scheme, and molecule faults of whole nodes.
+This file runs a fault of each kind: a process is killed, hangs, or waits for ever, and a disk is
+full. A diverging loss ends a job of tests/training/test_program.py, and molecule has faults of
+whole nodes. The soak runs each fault with each scheme.
 """
 
 import os
@@ -16,6 +17,7 @@ CASES = (
     ("agent killed", "dist_ssync"),
     ("worker hangs", "dist_ssync"),
     ("key left out", "dist_gsync"),  # a blocked worker shows in the pushes of its own group
+    ("disk full", "dist_ssync"),
 )
 
 

@@ -115,7 +115,7 @@ def test_a_stop_waits_for_the_next_checkpoint(pair):
     assert result.code == 0 and "after epoch %d" % last in result.output, result.output
 
 
-@pytest.mark.soak  # the test before waits for a checkpoint
+@pytest.mark.soak  # as the test before, which has no refusal
 def test_a_stop_waits_for_the_files_of_a_script(pair, tmp_path):
     """The stop is refused until the script has saved. Another worker than worker 0 may save."""
     go = tmp_path / "go"

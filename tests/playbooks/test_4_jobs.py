@@ -310,7 +310,7 @@ def outlives(elsewhere):
     return elsewhere.path / "runs" / "outlives"
 
 
-@pytest.mark.soak  # the nodes of molecule/default are lost in more ways
+@pytest.mark.soak  # test_lost_nodes.py has the decisions
 def test_a_lost_node_costs_its_own_results_alone(nodes, outlives):
     """attach fetches the results of the reachable nodes, and names a lost node.
 
@@ -413,7 +413,7 @@ def test_of_two_controllers_with_one_job_id_the_loser_leaves_the_winner_alone(no
     nodes.wait_for_nothing_left()
 
 
-@pytest.mark.soak  # as the test before, with ports
+@pytest.mark.soak  # as the test before, with ports in place of an id
 def test_of_two_that_want_the_same_ports_at_once_none_is_left_half_started(nodes):
     """Both jobs may pass the check of ports; the nodes decide.
 

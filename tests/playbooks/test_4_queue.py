@@ -92,7 +92,7 @@ def refusal(nodes, process, job):
     return output
 
 
-@pytest.mark.soak  # the next test waits, and tickets keep their order in test_tickets.py
+@pytest.mark.soak  # test_queue_action.py waits, and test_tickets.py has the order
 def test_jobs_that_wait_for_room_start_in_the_order_of_their_arrival(nodes):
     """A job that does not wait is refused, and only a killed controller's ticket has to lapse."""
     (nodes.path / ".state" / "local" / "jobs" / "node2" / "q-taken").mkdir()

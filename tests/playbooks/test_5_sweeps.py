@@ -5,8 +5,6 @@ import json
 import os
 import signal
 
-import pytest
-
 from tests.playbooks.conftest import refuse_warnings
 
 TINY = {"networks": "mlp", "worker_counts": "1,2", "warm_up": 1, "measured": 3}
@@ -42,7 +40,6 @@ def test_an_impossible_sweep_is_refused(project):
     assert not (project.path / "runs" / "no").exists()
 
 
-@pytest.mark.soak  # test_runner.py runs an interrupted job again
 def test_an_interrupted_benchmark_goes_on(project):
     """Ctrl-C when the second job has come to the nodes; the next command runs that job only."""
     process = project.start("benchmark.yml", *extra(sweep="bench", **TINY))
