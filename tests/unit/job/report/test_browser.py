@@ -162,6 +162,18 @@ def test_a_long_title_keeps_the_tools_on_a_phone(tmp_path, open_page):
     assert any("\n" in title for title in titles)
 
 
+def test_the_name_of_a_bar_has_a_word_in_each_line(tmp_path, open_page):
+    """Long names beside each other, such as those of the schemes, would overlap."""
+    text = render(*comparison()).replace('"ASP"', '"BSP with a deadline"')
+    (tmp_path / "report.html").write_text(text)
+    page = open_page(tmp_path / "report.html")
+    page.wait_for_selector(DRAWN)
+    names = page.evaluate(
+        "mxcluster.state.plots.flatMap(one => [...one.below[0].major_label_overrides.values()])"
+    )
+    assert "BSP\nwith\na\ndeadline" in names
+
+
 def test_two_runs_of_the_history_on_one_page(good_run, failed_run, tmp_path, open_page):
     for run, job in ((good_run, "one"), (failed_run, "two")):
         write_run(tmp_path, job, started=5.0, note="the " + job)
