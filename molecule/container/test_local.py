@@ -347,7 +347,7 @@ def test_bad_input_is_refused_with_its_cure(pair, options, words):
     assert "node2" in result.output, result.output
 
 
-@pytest.mark.soak  # unit tests refuse images
+@pytest.mark.soak  # test_mpi_installation.py finds the engine
 def test_an_image_without_the_mpi_engine_is_refused(pair):
     result, folder, _ = run_mpi(pair, mpi_command="true", mpi_runtime="mpich", mpi_image=BASE)
     assert result.code and not folder.exists(), result.output

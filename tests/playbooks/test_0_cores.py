@@ -79,7 +79,7 @@ def test_from_provisioning_to_a_verified_cluster(other):
     )
 
 
-@pytest.mark.soak  # unit tests judge each Python
+@pytest.mark.soak  # test_versions.py judges each Python
 @pytest.mark.parametrize("version", ["2.7", "3.6"])
 def test_a_node_whose_python_is_too_old_is_refused(other, version):
     """The message names the node and the cure, and nothing is changed."""

@@ -31,7 +31,7 @@ def end_at(folder, when):
     path.write_text(json.dumps(dict(json.loads(path.read_text()), ended=when)))
 
 
-@pytest.mark.soak  # unit tests choose the old jobs
+@pytest.mark.soak  # test_kept_runs.py chooses the old jobs
 def test_old_jobs_go_and_uncollected_ones_stay(single):
     """The start of a job removes the oldest job folder, whose files the controller has."""
     result, run = single.train(kv="dist_sync", num_epochs=1, job_id="oldest")

@@ -111,7 +111,7 @@ const mxcluster = (() => {
     const plot = plot_of(figure, true, {x_axis_label: figure.x_title || null, x_range: new Bokeh.Range1d({start: -0.6, end: Math.max(places.length, 4) - 0.4})});
     const axis = plot.below[0];
     axis.ticker = new Bokeh.FixedTicker({ticks: places.filter(place => places.length <= 24 || place % Math.ceil(places.length / 24) === 0)});
-    axis.major_label_overrides = new Map(figure.names.map((name, place) => [place, name.replaceAll(" ", "\n")]));
+    axis.major_label_overrides = new Map(figure.names.map((name, place) => [place, name.split(" ").join("\n")]));
     if (places.length > 6) axis.major_label_orientation = 0.7;
     plot.center[0].grid_line_color = null;
     const base = places.map(() => 0), items = [];
