@@ -15,6 +15,8 @@ import time
 
 BURST = 0.02  # seconds of work between two looks at the clocks, longer than a turn on a core
 PAUSE = 0.18  # seconds between two bursts, so that the measurement takes a tenth of a core
+# The lease of real jobs, in seconds. On a busy machine 5 s and 10 s ran out by themselves.
+LEASE = 30
 
 
 def described():

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from mxcluster import schemes
-from tests.machine import Stopwatch
+from tests.machine import LEASE, Stopwatch
 from tests.often import seldom
 from tests.recap import changes
 from tests.waiting import until
@@ -80,7 +80,7 @@ def test_no_job_leaves_its_unit_by_ssh(cluster, tmp_path):
 
 
 def test_a_process_outside_of_the_unit_is_named(cluster, start_long_job):
-    train = start_long_job("outside", lease=10)
+    train = start_long_job("outside", lease=LEASE)
     cluster.shell("node2", "setsid runuser -u mxcluster -- sleep 4321 >/dev/null 2>&1 &")
     cluster.shell("node4", "pkill -9 -u mxcluster -f mxcluster.training")
     output = train.end()
@@ -258,7 +258,7 @@ def test_the_firewall_is_open_for_the_job_alone(cluster, walls, start_long_job):
     assert job.result.code == 0, job.result.output
     assert not any(our_rules(cluster, name) for name in cluster.names)
 
-    train = start_long_job("walled", lease=10)
+    train = start_long_job("walled", lease=LEASE)
     for name, ports in zip(cluster.names, ("9091-9093", "9091-9092", "9091", "9091")):
         addresses = [address(cluster, other) for other in cluster.names]
         assert sorted(rule.split(" accept")[0].strip() for rule in our_rules(cluster, name)) == [
@@ -294,8 +294,7 @@ def test_the_firewall_is_open_for_the_job_alone(cluster, walls, start_long_job):
 
 @pytest.mark.soak  # the test before closes it with living agents
 def test_it_closes_when_the_agents_and_the_controller_are_gone(cluster, walls, start_long_job):
-    # A lease of 10 s ran out by itself at a load of 25.
-    train = start_long_job("gone", lease=30)
+    train = start_long_job("gone", lease=LEASE)
     train.kill()
     cluster.shell("node3", "pkill -9 -u mxcluster -f mxcluster.agent")
     wait_until_closed(cluster, 100)  # after one to two leases

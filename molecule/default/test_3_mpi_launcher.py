@@ -11,7 +11,7 @@ import time
 import pytest
 
 from mxcluster import schemes
-from tests.machine import Stopwatch
+from tests.machine import LEASE, Stopwatch
 from tests.often import seldom
 from tests.waiting import until
 
@@ -101,7 +101,7 @@ def test_a_fault_ends_everything_and_is_named(cluster, engine, fault):
     where, strike, words = FAULTS[fault]
     job, before = "fault-%d" % time.time_ns(), folders(cluster)
     train = cluster.start(
-        "train.yml", job_id=job, launcher="mpi", lease=20, **LONG, **ENGINES[engine]
+        "train.yml", job_id=job, launcher="mpi", lease=LEASE, **LONG, **ENGINES[engine]
     )
     try:
         cluster.until_it_trains(job, train)
@@ -138,12 +138,12 @@ def test_status_and_stop(cluster):
 @pytest.mark.soak
 def test_the_lease_ends_a_job_without_a_controller(cluster):
     job = "leased-%d" % time.time_ns()
-    train = cluster.start("train.yml", job_id=job, launcher="mpi", lease=5, **LONG)
+    train = cluster.start("train.yml", job_id=job, launcher="mpi", lease=LEASE, **LONG)
     try:
         cluster.until_it_trains(job, train)
     finally:
         train.kill()
-    wait_for_nothing(cluster, 30)
+    wait_for_nothing(cluster, 3 * LEASE)
     status = json.loads(cluster.shell("node2", "cat /opt/mxcluster/jobs/%s/status.json" % job))
     assert status["reason"] in ("lease", "engine"), status
 

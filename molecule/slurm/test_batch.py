@@ -10,6 +10,7 @@ import pytest
 
 from mxcluster import schemes
 from mxcluster.model import failures
+from tests.machine import LEASE
 from tests.often import seldom
 from tests.waiting import until
 
@@ -157,7 +158,7 @@ def test_a_job_saves_checkpoints_and_another_resumes_it(cluster, engine):
 @shown_under_slurm
 def test_the_lease_ends_a_job_without_a_controller(cluster, engine):
     job = "leased-%d" % time.time_ns()
-    knobs = dict(engine["launcher"], num_nodes=3, job_id=job, lease=5, **LONG)
+    knobs = dict(engine["launcher"], num_nodes=3, job_id=job, lease=LEASE, **LONG)
     controller = cluster.start("train.yml", **knobs)
     try:
         begun(cluster, engine, job, controller)
@@ -167,7 +168,7 @@ def test_the_lease_ends_a_job_without_a_controller(cluster, engine):
     def ended():
         return not cluster.shell("node1", engine["jobs"])
 
-    until(ended, 180, lambda: evidence(cluster, engine, job, controller), pause=1)
+    until(ended, 300, lambda: evidence(cluster, engine, job, controller), pause=1)
     status = json.loads(cluster.shell("node1", "cat %s/%s/status.json" % (JOBS, job)))
     assert status["reason"] == "lease", status
     nothing_is_left(cluster, engine)

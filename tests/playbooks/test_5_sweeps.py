@@ -80,9 +80,13 @@ def test_an_interrupted_benchmark_goes_on(project):
 
 
 def test_a_comparison_measures_the_limit_chooses_a_setting_and_measures_it(project):
-    """Two workers, each a group: both alone, then GSP with a seed that chooses and another one."""
+    """Two workers, each a group: both alone, then GSP with a seed that chooses and another one.
+
+    The workers sleep, so that both train at the same time: a worker without a wait may end before
+    the other one begins, and such a job has no speed.
+    """
     knobs = {"schemes": "gsp", "lr_factors": "1", "lr_growth": 0, "momenta": "0.9", "seeds": 1}
-    knobs.update(num_epochs=2, target=0.2, evaluations=20, without="node2,node4")
+    knobs.update(num_epochs=2, step_ms=50, target=0.2, evaluations=20, without="node2,node4")
     done = project.run("compare.yml", *extra(sweep="schemes", **knobs), timeout=600)
     assert done.code == 0, done.output
     first, second, chose, one = records(project, "schemes")
