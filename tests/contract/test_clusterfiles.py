@@ -2,6 +2,7 @@
 
 from fractions import Fraction
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -35,17 +36,20 @@ def hosts_and_groups(draw):
     return hosts, draw(st.permutations([sorted(members) for members in by_group.values()]))
 
 
+@pytest.mark.slow
 @given(HOSTS)
 def test_hosts(hosts):
     assert cluster_files.parse_hosts(cluster_files.render_hosts(hosts)) == hosts
 
 
+@pytest.mark.slow
 @given(hosts_and_groups())
 def test_groups(case):
     hosts, groups = case
     assert cluster_files.parse_groups(cluster_files.render_groups(groups, hosts), hosts) == groups
 
 
+@pytest.mark.slow
 @given(shares())
 def test_data_sharding(parts):
     assert (
@@ -54,6 +58,7 @@ def test_data_sharding(parts):
     )
 
 
+@pytest.mark.slow
 @given(HOSTS, st.lists(BLANKS, min_size=13, max_size=13))
 def test_blank_lines_and_comments_change_nothing(hosts, blanks):
     text = "".join(
@@ -63,6 +68,7 @@ def test_blank_lines_and_comments_change_nothing(hosts, blanks):
     assert cluster_files.parse_hosts(text) == hosts
 
 
+@pytest.mark.slow
 @given(shares(), st.integers(11, 10**7))
 def test_cut_gives_every_sample_to_exactly_one_worker(parts, samples):
     try:
@@ -97,6 +103,7 @@ def exact(share):
     return Fraction(repr(end)) - Fraction(repr(begin))
 
 
+@pytest.mark.slow
 @given(shares(), st.data())
 def test_the_first_shares_are_renormalised(parts, data):
     count = data.draw(st.integers(1, len(parts)))

@@ -29,10 +29,12 @@ def defaults_of(role):
     return (yaml.safe_load(path.read_text()) if path.exists() else None) or {}
 
 
+@pytest.mark.slow
 def test_tables_are_up_to_date():
     assert docs.main(check=True) == 0, "run `make docs`"
 
 
+@pytest.mark.slow
 def test_files_of_the_table_of_knobs_are_generated():
     wanted = {str(path.relative_to(PROJECT)): text for path, text in docs.wanted().items()}
     for name in (

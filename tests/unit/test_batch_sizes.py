@@ -27,6 +27,7 @@ def jobs(draw):
     return draw(some.lists(speeds, min_size=count, max_size=count)), total, least, most
 
 
+@pytest.mark.slow
 @given(jobs())
 def test_sizes_within_the_bounds_are_in_proportion(job):
     """Sizes that no bound cuts have one factor; a cut size would be beyond its bound with it."""

@@ -29,6 +29,7 @@ def test_digits_has_all_1797_samples():
     assert DATASETS["digits"].train + DATASETS["digits"].validation == 1797
 
 
+@pytest.mark.slow
 def test_the_digits_file_is_reproducible(tmp_path):
     path, other = tmp_path / "digits.npz", tmp_path / "other.npz"
     write_digits(str(path))
@@ -36,6 +37,7 @@ def test_the_digits_file_is_reproducible(tmp_path):
     assert path.read_bytes() == other.read_bytes()
 
 
+@pytest.mark.slow
 def test_the_digits_file_has_every_digit_once(tmp_path):
     from sklearn.datasets import load_digits  # a second of work for each process that collects
 
@@ -70,6 +72,7 @@ def test_the_roles_get_the_digits_as_text_and_check_mode_writes_nothing(tmp_path
     assert path.read_bytes() == content and path.stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_a_folder_that_cannot_be_is_named(tmp_path):
     (tmp_path / "cache").write_text("")
     run = subprocess.run(
@@ -86,5 +89,6 @@ def test_a_python_without_scikit_learn_names_the_cure(tmp_path, monkeypatch):
         datasets.main(str(tmp_path))
 
 
+@pytest.mark.slow
 def test_the_roles_get_the_package_as_text():
     assert printed("mxcluster.package") == package.archive()

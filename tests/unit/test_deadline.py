@@ -55,6 +55,7 @@ def test_there_is_no_deadline_before_all_speeds_are_known():
     assert deadline.heard(state, 60, [0.05, 0.1, 0.1]).seconds == pytest.approx(1.5)
 
 
+@pytest.mark.slow
 @given(some.lists(some.lists(times, min_size=3, max_size=3), min_size=1, max_size=20))
 def test_the_deadline_changes_by_a_factor_of_at_most_two(steps):
     state = deadline.start(3)

@@ -11,6 +11,7 @@ PROJECT = pathlib.Path(__file__).resolve().parents[2]
 COMPILE = "import sys\nfor path in sys.argv[1:]: compile(open(path, 'rb').read(), path, 'exec')"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "version,files",
     [

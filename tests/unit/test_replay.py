@@ -409,6 +409,7 @@ def test_each_slice_has_its_own_order():
         cluster.explain()
 
 
+@pytest.mark.slow
 def test_wrong_multipliers_are_found():
     lr_mult, wd_mult = (1, 2, 0.5, 1, 1, 3), (1, 0, 1, 4, 0.5, 0)
     cluster = Cluster([0, 0, 1], lr_mult=lr_mult, wd_mult=wd_mult, seed=1)
@@ -487,6 +488,7 @@ def test_no_order_explains_a_fault_of_single_optimizers():
             Cluster([0, 1, 2, 3], schedule=lambda number: 0.1 * 0.9**number, fault=fault).explain()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "training", TRAININGS[1:], ids=lambda training: "-".join([training[0], *sorted(training[1])])
 )

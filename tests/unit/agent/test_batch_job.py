@@ -71,6 +71,7 @@ def beat(folder, seconds_ago=0.0):
     os.utime(folder.file(BEAT), (when, when))
 
 
+@pytest.mark.slow
 def test_a_waiting_job_tells_the_reason_of_the_queue(state, folder):
     checked("start", queued(state, folder))
     found = checked("wait", ask("wait", job_dir=folder.path, seconds=0))
@@ -126,6 +127,7 @@ def test_a_job_that_cannot_start_ends(state, folder, monkeypatch):
     assert (state / "7.state").read_text() == "CANCELLED"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "slurm,words,kind",
     [
@@ -150,6 +152,7 @@ def test_the_end_says_whether_another_attempt_may_succeed(
     assert words in failure["reason"] and failure["kind"] == kind, failure
 
 
+@pytest.mark.slow
 def test_a_job_that_is_back_in_the_queue_ends_without_the_wait_for_a_lost_node(
     state, folder, monkeypatch
 ):
@@ -190,6 +193,7 @@ def test_an_ending_job_has_time_for_its_reason(state, folder, monkeypatch):
     assert failure["kind"] == "batch", "a user may have deleted it"
 
 
+@pytest.mark.slow
 def test_a_lost_first_node_ends_the_job_and_cancels_it(state, folder, monkeypatch):
     started(folder, monkeypatch)
     beat(folder, batch_job.LOST - 10)
@@ -200,6 +204,7 @@ def test_a_lost_first_node_ends_the_job_and_cancels_it(state, folder, monkeypatc
     assert (state / "7.state").read_text() == "CANCELLED"
 
 
+@pytest.mark.slow
 def test_stop_cancels_a_waiting_job(state, folder):
     queued(state, folder)
     answer = checked("stop", ask("stop", job_dir=folder.path))
@@ -208,6 +213,7 @@ def test_stop_cancels_a_waiting_job(state, folder):
     assert not ask("stop", job_dir=folder.path)["ran"]
 
 
+@pytest.mark.slow
 def test_stop_gives_the_head_time_to_end_the_agents(state, folder, monkeypatch):
     started(folder, monkeypatch)
     beat(folder)
@@ -258,6 +264,7 @@ def test_a_batch_system_without_an_answer_is_a_leftover(state, folder, monkeypat
     ]
 
 
+@pytest.mark.slow
 def test_status_yml_closes_a_job_that_was_cancelled_in_the_queue(state, folder):
     """No head has run, so the token and the secrets are still on the shared disk."""
     queued(state, folder)

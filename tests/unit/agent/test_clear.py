@@ -75,6 +75,7 @@ def jobs(tmp_path):
         processes.end_groups(job.seen, grace=0)
 
 
+@pytest.mark.slow
 def test_files_of_a_killed_agent_are_removed(jobs):
     dead, living = jobs
     root = os.path.dirname(dead.path)
@@ -92,6 +93,7 @@ def test_files_of_a_killed_agent_are_removed(jobs):
     living.until(living.folder.status)
 
 
+@pytest.mark.slow
 def test_the_next_job_removes_files_of_a_killed_agent(jobs):
     killed(jobs[0])
     jobs[1].start("sleep 60")

@@ -34,6 +34,7 @@ def hold_agent(job, status):
     job.until(lambda: processes.is_held(job.agent(status)))
 
 
+@pytest.mark.slow
 def test_wait_returns_as_soon_as_the_job_has_ended(job):
     job.start("sleep 0.5")
     with Stopwatch() as watch:
@@ -42,6 +43,7 @@ def test_wait_returns_as_soon_as_the_job_has_ended(job):
     assert (answer["progress"], answer["pulses"], answer["checkpoints"]) == ({}, {}, None)
 
 
+@pytest.mark.slow
 def test_wait_returns_after_its_seconds(job):
     job.start("sleep 300")
     with Stopwatch() as watch:
@@ -49,6 +51,7 @@ def test_wait_returns_after_its_seconds(job):
     assert 0.5 <= watch.seconds and watch.within(1.5)
 
 
+@pytest.mark.slow
 def test_a_wait_takes_little_of_a_small_quota(job, monkeypatch):
     """A process for each wait of 2 s took a third of a quota of 0.15 CPUs from the training."""
     job.start("sleep 300")
@@ -125,6 +128,7 @@ def test_a_first_failure_outlives_a_killed_agent(job):
     assert (told["reason"], told["first_failure"]["exit_code"]) == ("failed", 4)
 
 
+@pytest.mark.slow
 def test_stop_ends_a_running_job(job):
     job.start("sleep 300", "sleep 300")
     answer = job.ask("stop")
@@ -177,6 +181,7 @@ def test_stop_does_not_wait_for_a_stopped_agent(job, monkeypatch):
     job.nothing_left()
 
 
+@pytest.mark.slow
 def test_wait_ends_the_job_of_a_stopped_agent(job):
     """A stopped agent cannot notice the end of its processes."""
     status = job.start("sleep 300 & sleep 300")
@@ -275,6 +280,7 @@ def test_the_archive_gets_the_end_of_a_long_log(job, tmp_path, monkeypatch):
         assert archive.extractfile("worker-0.log").read().endswith(b"\0the end\n")
 
 
+@pytest.mark.slow
 def test_saved_files_without_a_checkpoint_are_named(job, tmp_path):
     """Otherwise the controller counts the node as complete, and a later job removes the files."""
     job.start("mkdir -p saved/worker-0; echo half >saved/worker-0/net.params")
@@ -377,6 +383,7 @@ def test_collect_refuses_a_symlink(job):
         job.ask("collect", output=job.folder.file("out.tar"))
 
 
+@pytest.mark.slow
 def test_collect_while_the_job_runs(job, tmp_path):
     job.start("while :; do echo $(seq 1000); done")
     job.until(lambda: os.path.exists(job.folder.file("machine.json")))

@@ -132,6 +132,7 @@ def test_only_the_last_ended_jobs_are_listed(node, monkeypatch):
         assert [entry["job"] for entry in found] == names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "port,gpus,words",
     [
@@ -151,6 +152,7 @@ def test_a_port_or_gpu_conflict_names_the_other_job_and_leaves_no_folder(node, p
     assert node.start(part("three", 9504, [0]))[0] == 0
 
 
+@pytest.mark.slow
 def test_a_conflict_that_only_the_agent_sees_is_named(node, monkeypatch):
     """Another job takes the port between the check of the command and the check of the agent."""
     start_program = daemon._start_program
@@ -165,6 +167,7 @@ def test_a_conflict_that_only_the_agent_sees_is_named(node, monkeypatch):
     assert not (node.path / "two").exists()
 
 
+@pytest.mark.slow
 def test_one_of_many_simultaneous_starts_gets_the_port(node):
     starters = [node.begin(part("job-%d" % number, 9505)) for number in range(4)]
     codes = [answer_of(starter)[0] for starter in starters]
@@ -173,6 +176,7 @@ def test_one_of_many_simultaneous_starts_gets_the_port(node):
     ]
 
 
+@pytest.mark.slow
 def test_a_job_with_a_killed_agent_holds_no_port_and_no_gpu(node):
     assert node.start(part("one", 9506, [0]))[0] == 0
     agent = processes.recorded(JobFolder(str(node.path / "one")).status().agent)
@@ -195,6 +199,7 @@ def test_every_node_keeps_the_whole_plan_readable_for_its_user_only(node):
         ask("plan", job_dir=str(node.path / "one"))
 
 
+@pytest.mark.slow
 def test_logs_returns_the_last_lines_of_each_log(node):
     lines = ["sh", "-c", "for n in 1 2 3; do echo line $n; done; exec sleep 60"]
     assert node.start(part("one", command=lines))[0] == 0
@@ -204,6 +209,7 @@ def test_logs_returns_the_last_lines_of_each_log(node):
     assert logs["worker-0"] == ["line 2", "line 3"]
 
 
+@pytest.mark.slow
 def test_a_job_without_a_lease_is_not_renewed(node):
     assert node.start(part("one", lease=0))[0] == 0
     folder = JobFolder(str(node.path / "one"))
@@ -212,6 +218,7 @@ def test_a_job_without_a_lease_is_not_renewed(node):
     assert folder.lease_mtime() == before
 
 
+@pytest.mark.slow
 def test_a_repeated_start_gets_the_same_answer(node):
     """Ansible repeats the command when a connection breaks; the job is the same one."""
     job = {"job_dir": str(node.path / "one"), "plan": part("one")}
@@ -224,6 +231,7 @@ def test_a_repeated_start_gets_the_same_answer(node):
     assert "remove" not in other["error"], other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["start", "prepare"])
 def test_the_second_of_two_controllers_with_one_job_id_is_refused(node, command):
     job = {"job_dir": str(node.path / "one"), "plan": part("one")}

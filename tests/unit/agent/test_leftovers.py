@@ -88,6 +88,7 @@ def test_a_process_of_the_next_job_on_the_port_does_not_count(job, port, start):
     assert leftovers.look(job.folder, 0) == []
 
 
+@pytest.mark.slow
 def test_a_process_that_listened_before_the_job_does_not_count(job, port, start):
     start([sys.executable, "-c", LISTEN % port]).stdout.readline()
     ended(job, port)

@@ -16,6 +16,7 @@ def go(job, number):
     open(job.folder.file("go%d" % number), "w").close()
 
 
+@pytest.mark.slow
 def test_new_lines_come_once_and_whole(job):
     job.start("printf 'one\ntw'; %s; printf 'o\nthree'; %s" % (GOES_ON % 1, GOES_ON % 2))
     job.until(lambda: "tw" in job.log("worker-0"))

@@ -91,6 +91,7 @@ def test_a_name_of_no_job_is_refused(tmp_path, name):
         ask("remove", jobs_dir=str(tmp_path), remove=[name])
 
 
+@pytest.mark.slow
 def test_the_start_of_a_job_removes_old_jobs(job):
     """The controller names the old jobs, and a running job among them stays."""
     root = pathlib.Path(job.path).parent

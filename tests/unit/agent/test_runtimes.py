@@ -62,6 +62,7 @@ def job(tmp_path, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_a_process_is_known_by_its_own_pid_and_not_by_that_of_its_client(job):
     job.start(SLEEP, SLEEP)
     first, second = job.running(2)
@@ -72,6 +73,7 @@ def test_a_process_is_known_by_its_own_pid_and_not_by_that_of_its_client(job):
     assert [part["exit_code"] for part in job.end()["processes"]] == [0, 0]
 
 
+@pytest.mark.slow
 def test_an_orphan_is_not_taken_for_the_process(job):
     """Also by an agent that looks only when the orphan is there, as this test's own runtime does.
 
@@ -95,6 +97,7 @@ def test_an_orphan_is_not_taken_for_the_process(job):
     assert late.find()["worker-0"].process.pid == pid
 
 
+@pytest.mark.slow
 def test_the_status_of_a_killed_process_is_its_signal(job):
     job.start(SLEEP, SLEEP)
     os.kill(job.running(2)[1], signal.SIGKILL)
@@ -102,6 +105,7 @@ def test_the_status_of_a_killed_process_is_its_signal(job):
     assert (failure["name"], failure["exit_code"]) == ("worker-1", -signal.SIGKILL)
 
 
+@pytest.mark.slow
 def test_an_engine_that_starts_nothing_is_quoted(job):
     job.image = "localhost/nobody"
     job.start(SLEEP)
@@ -114,6 +118,7 @@ def asked(job):
     return (job.engine_folder / "docker.asked").read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_containers_that_the_engine_still_has_are_removed_at_the_end(job):
     """The engine removes the container already, and refuses to begin again. The agent waits."""
     job.start("exit 0")
@@ -123,6 +128,7 @@ def test_containers_that_the_engine_still_has_are_removed_at_the_end(job):
     assert asked(job)[-5:] == [listed, removed, listed, removed, listed]
 
 
+@pytest.mark.slow
 def test_containers_that_a_killed_agent_left_are_removed_by_the_next_question(job):
     status = job.start(SLEEP)
     job.running(1)
@@ -133,6 +139,7 @@ def test_containers_that_a_killed_agent_left_are_removed_by_the_next_question(jo
     assert asked(job)[-2] == "rm --force --volumes c0ffee"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("container", ["", "1", '{"engine": "other"}'])
 def test_a_damaged_plan_does_not_prevent_the_end_of_a_job(job, container):
     status = job.start(SLEEP)
@@ -150,6 +157,7 @@ def test_a_damaged_plan_does_not_prevent_the_end_of_a_job(job, container):
     assert not (job.engine_folder / "other.asked").exists()
 
 
+@pytest.mark.slow
 def test_the_package_of_the_node_runs_in_the_container(job):
     job.start("echo ready $PYTHONPATH $HOME; pwd")
     job.end()

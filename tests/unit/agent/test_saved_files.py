@@ -88,6 +88,7 @@ def read(path, name):
     return {one[len(name) + 1 :]: (folder / one).read_text() for one in found}
 
 
+@pytest.mark.slow
 def test_a_quiet_folder_becomes_a_checkpoint_while_the_script_runs(keep, tmp_path):
     keeper = keep()
     keeper.write("weights.params", "w1")
@@ -111,6 +112,7 @@ def test_a_quiet_folder_becomes_a_checkpoint_while_the_script_runs(keep, tmp_pat
     assert not keeper.notes()
 
 
+@pytest.mark.slow
 def test_a_half_written_file_of_a_failed_job_is_no_checkpoint(keep, tmp_path):
     keeper = keep()
     keeper.write("epoch", "1")
@@ -120,6 +122,7 @@ def test_a_half_written_file_of_a_failed_job_is_no_checkpoint(keep, tmp_path):
     assert read(tmp_path, "worker-0-0001") == {"epoch": "1"}
 
 
+@pytest.mark.slow
 def test_the_first_worker_that_saves_makes_the_checkpoints_of_its_node(keep):
     keeper = keep(workers=("worker-0", "worker-3"))
     keeper.write("epoch", "1", worker="worker-3")
@@ -175,6 +178,7 @@ def test_a_damaged_checkpoint_is_refused_before_the_start(resumed, tmp_path):
         saved_files.prepare(str(tmp_path), ["worker-0"])
 
 
+@pytest.mark.slow
 def test_saved_files_that_no_checkpoint_has_are_found(keep, tmp_path):
     keeper = keep()
     keeper.write("state/net.params", "first")

@@ -81,6 +81,7 @@ def test_the_archive_is_private_and_has_no_secret(job, tmp_path, umask):
     assert SECRET.encode() not in (tmp_path / "o.tar").read_bytes()
 
 
+@pytest.mark.slow
 def test_the_token_exists_until_the_job_ends(job, tmp_path):
     answer = start(job, "cat token; stat -c %a token; sleep 300", secrets={"token": SECRET})
     job.remember(answer["status"])

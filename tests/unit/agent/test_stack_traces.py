@@ -38,6 +38,7 @@ def ready(job, *names):
     job.until(lambda: all("ready" in job.log(name) for name in names))
 
 
+@pytest.mark.slow
 def test_each_process_gives_the_stack_traces_of_its_threads(job):
     job.start(python(TRACED), python(TRACED), python("raise SystemExit(0)"))
     ready(job, "worker-0", "worker-1")
@@ -53,6 +54,7 @@ def test_each_process_gives_the_stack_traces_of_its_threads(job):
     assert len(again["stacks"]["worker-1"]) == len(answer["stacks"]["worker-1"])
 
 
+@pytest.mark.slow
 def test_a_process_without_a_handler_gets_no_signal(job):
     """SIGUSR1 would end the process, and so the job."""
     job.start("echo ready; sleep 300", "trap '' USR1; echo ready; sleep 300")
@@ -64,6 +66,7 @@ def test_a_process_without_a_handler_gets_no_signal(job):
     assert job.looks()["state"] == "running"
 
 
+@pytest.mark.slow
 def test_a_stopped_process_and_a_mute_one_are_named(job, monkeypatch):
     monkeypatch.setattr(stack_traces, "PATIENCE", 1.0)
     status = job.start(python(TRACED), python(OWN_HANDLER))

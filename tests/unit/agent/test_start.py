@@ -8,6 +8,8 @@ import stat
 import subprocess
 import sys
 
+import pytest
+
 from mxcluster.agent.claims import LOCK
 from mxcluster.node import processes
 from tests import waiting
@@ -144,6 +146,7 @@ def test_stdout_and_stderr_go_to_the_log_at_once(job):
     job.until(lambda: job.log("worker-0") == "out\nerr\n")
 
 
+@pytest.mark.slow
 def test_a_folder_serves_one_job_only(job):
     job.start("true")
     job.end()
@@ -207,6 +210,7 @@ def test_a_disk_that_is_full_at_the_start_is_named_and_gets_its_space_back(tmp_p
     assert names == [], "files of the job keep the disk full"
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_too_full_for_the_agent_is_named(tmp_path):
     """The agent cannot write its reserve, nor a line of its log."""
     worker = {"name": "worker-0", "role": "worker", "index": 0, "command": ["true"]}

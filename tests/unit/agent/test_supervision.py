@@ -35,6 +35,7 @@ def signal_process(status, index, signum):
     assert processes.send(processes.Identity(part["pid"], part["start_time"]), signum)
 
 
+@pytest.mark.slow
 def test_a_finished_process_does_not_end_the_others(job):
     job.start("true", "sleep 300")
     job.until(lambda: job.folder.status().processes[0].state == "ended")
@@ -58,6 +59,7 @@ def test_a_failed_process_ends_the_others(job):
     job.nothing_left()
 
 
+@pytest.mark.slow
 def test_the_agent_ends_the_job_after_its_max_time(job):
     began = job.start("sleep 300", "sleep 300", options={"max_time": 1})["started"]
     status = job.end()
@@ -67,6 +69,7 @@ def test_the_agent_ends_the_job_after_its_max_time(job):
     job.nothing_left()
 
 
+@pytest.mark.slow
 def test_a_foreign_sigterm_is_a_failure(job):
     signal_process(job.start("sleep 300"), 0, signal.SIGTERM)
     status = job.end()
@@ -93,6 +96,7 @@ def test_a_process_that_ignores_sigterm_is_killed_after_two_seconds(job):
     job.nothing_left()
 
 
+@pytest.mark.slow
 def test_all_descendants_are_ended(job):
     """A child in the group, an orphan, a child in its own session, and an orphan there."""
     text = (
@@ -118,6 +122,7 @@ def test_all_descendants_are_ended(job):
     job.nothing_left()
 
 
+@pytest.mark.slow
 def test_descendants_of_finished_processes_are_ended(job):
     status = job.start("setsid sleep 300 & sleep 300 & until test -e go; do sleep 0.05; done")
     job.until(lambda: len(processes.family([job.agent(status)])) >= 4)
@@ -153,6 +158,7 @@ def test_status_91_gives_way_to_another_cause(tmp_path, commands, name, echo):
     assert (failure.name, failure.row.is_echo) == (name, echo)
 
 
+@pytest.mark.slow
 def test_a_wait_renews_the_lease_for_half_of_its_time(job, monkeypatch):
     job.start("sleep 300", lease=60)
     ticks = [0.0]
@@ -172,6 +178,7 @@ def test_a_wait_renews_the_lease_for_half_of_its_time(job, monkeypatch):
         assert job.folder.lease_mtime() > 1.0
 
 
+@pytest.mark.slow
 def test_a_job_without_renewals_ends_with_its_lease(job):
     job.start("sleep 300", lease=0.8)
     status = job.end()
@@ -237,6 +244,7 @@ def test_a_process_that_ends_while_the_agent_looks_is_no_failure_of_a_shutdown(j
     assert ends(status) == [(-15, "agent")]
 
 
+@pytest.mark.slow
 def test_stop_peer_sets_the_reason_peer(job):
     job.start("sleep 300")
     answer = job.ask("stop", peer=True)
@@ -309,6 +317,7 @@ def test_an_end_without_another_cause_names_the_network(
         assert one.status.unanswered == ["scheduler-0", "server-0"]
 
 
+@pytest.mark.slow
 def test_sighup_does_not_end_the_agent(job):
     status = job.start("sleep 300")
     assert processes.send(job.agent(status), signal.SIGHUP)
@@ -350,6 +359,7 @@ def test_a_reader_of_lines_that_was_killed_does_not_end_the_job(job):
     assert job.end()["reason"] == "done"
 
 
+@pytest.mark.slow
 def test_the_reader_of_lines_dies_with_a_killed_agent(job):
     status = job.start(SPEED + "; sleep 300", options={"script": "mine.py"})
     job.until(lambda: processes.with_variable("MXCLUSTER_JOB_DIR", job.path))
@@ -415,6 +425,7 @@ def test_a_file_system_without_inodes_is_the_first_failure(tmp_path):
     assert "no room for more files (No space left on device: no inode" in reason
 
 
+@pytest.mark.slow
 def test_an_agent_with_an_internal_error_ends_its_processes(job):
     job.plan("sleep 300", "sleep 300")
     os.mkdir(job.folder.file("worker-1.log"))

@@ -121,6 +121,7 @@ def alive(pids):
     return [one for one in known if one and processes.alive(one)]
 
 
+@pytest.mark.slow
 def test_a_child_that_hears_nothing_is_ended_with_its_workers(attempt, monkeypatch, tmp_path):
     monkeypatch.setattr(attempts, "INTERRUPTED", 0.3)
     monkeypatch.setattr(attempts, "TERMINATED", 0.3)

@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 PROGRAM = """
 import gc, json, sys
 from mxcluster.ansible import forks
@@ -28,6 +30,7 @@ print(json.dumps([found, gc.get_freeze_count() > 0]))
 """
 
 
+@pytest.mark.slow
 def test_the_libraries_of_the_report_load_when_all_hosts_answer_and_a_worker_trains(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, check=True

@@ -174,6 +174,7 @@ def test_the_clock_of_the_first_node_does_not_end_the_lease(head, folder, monkey
     head.turn()
 
 
+@pytest.mark.slow
 def test_a_frozen_node_does_not_block_the_head(node):
     channel = node("exec sleep 120")
     began = time.monotonic()
@@ -219,6 +220,7 @@ def test_a_node_speaks_only_for_its_own_processes(head, node):
     assert [part.name for part in head.status.processes] == ["worker-0", "worker-1"]
 
 
+@pytest.mark.slow
 def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder, node, monkeypatch):
     """The batch system ends the job. Otherwise the same statuses mean that a node goes down."""
     last = answer("wait", dict(status("worker-0"), reason="shutdown"))
@@ -238,6 +240,7 @@ def test_a_signal_of_the_batch_system_may_reach_another_node_first(head, folder,
     assert known.state == "running" and known.batch.signal == "SIGTERM", known
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "script,killed,words",
     [

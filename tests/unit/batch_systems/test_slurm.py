@@ -70,6 +70,7 @@ def test_a_refusal_of_sbatch_is_shown(state, tmp_path):
         submit(tmp_path)
 
 
+@pytest.mark.slow
 def test_states_of_a_job(state, tmp_path):
     (state / "queue").write_text("Resources")
     waiting = submit(tmp_path)

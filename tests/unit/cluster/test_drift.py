@@ -149,6 +149,7 @@ def shown(folder, version, **given):
     )["seen"]
 
 
+@pytest.mark.slow
 @needs.root
 @pytest.mark.parametrize("version", ["2.7", "3.6"])
 def test_root_does_not_follow_the_training_users_links(tmp_path, version):
@@ -168,6 +169,7 @@ def test_root_does_not_follow_the_training_users_links(tmp_path, version):
     assert shown(tmp_path, version, user="nobody-of-this-name", user_files=[str(link)]) == {}
 
 
+@pytest.mark.slow
 @needs.root
 @pytest.mark.parametrize("version", ["2.7", "3.6"])
 def test_a_path_that_other_users_can_change_is_reported(tmp_path, version):

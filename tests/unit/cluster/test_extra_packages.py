@@ -199,6 +199,7 @@ def make_index(folder, needs):
             wheel.writestr(name + "-1.dist-info/WHEEL", "Wheel-Version: 1.0")
 
 
+@pytest.mark.slow
 def test_a_package_that_needs_another_numpy_is_refused_with_the_conflict(tmp_path, monkeypatch):
     make_index(tmp_path / "index", {"sharp": ["numpy>=2"], "numpy": []})
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -207,6 +208,7 @@ def test_a_package_that_needs_another_numpy_is_refused_with_the_conflict(tmp_pat
         extra_packages.download(*given)
 
 
+@pytest.mark.slow
 def test_pip_evaluates_conditions_for_the_nodes_python(tmp_path):
     """pip itself evaluates them for the controller's Python."""
     needs = {

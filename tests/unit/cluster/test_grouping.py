@@ -50,6 +50,7 @@ def value_of(division, noise):
     return speed_of(division) - price
 
 
+@pytest.mark.slow
 @given(SPEEDS, NOISE)
 def test_every_worker_is_in_one_group_and_groups_are_in_order(values, noise):
     groups, labels, _ = propose(values, noise)
@@ -60,6 +61,7 @@ def test_every_worker_is_in_one_group_and_groups_are_in_order(values, noise):
     assert all(min(fast) > max(slow) for fast, slow in zip(speeds, speeds[1:])), "ties split"
 
 
+@pytest.mark.slow
 @given(SPEEDS, NOISE)
 def test_no_division_has_a_larger_value(values, noise):
     """Divisions with less than 15 % more than one group do not count."""

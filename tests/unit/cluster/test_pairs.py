@@ -151,6 +151,7 @@ COMBINATIONS = list(
 )
 
 
+@pytest.mark.slow
 def test_every_combination_works_or_is_refused_with_one_that_works():
     """What a refusal proposes is not refused in turn."""
     works = proposed = 0

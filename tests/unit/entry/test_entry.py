@@ -253,6 +253,7 @@ def test_an_invalid_request_names_the_cure(data, words):
     assert done.returncode == 1 and words in error and "run provision.yml" in error
 
 
+@pytest.mark.slow
 def test_a_secret_reaches_the_job_but_no_answer(tmp_path):
     process = {"name": "worker-0", "role": "worker", "index": 0, "env": {}}
     process["command"] = ["sh", "-c", "test ${#TOKEN} = 6"]

@@ -64,6 +64,7 @@ def test_a_gpu_without_a_driver_is_a_gpu(monkeypatch, sees):
     assert any_gpu.any_gpu()
 
 
+@pytest.mark.slow
 def test_without_a_gpu_pytest_ends_at_once_and_says_so():
     done = run(program=("-c", WITHOUT_GPU))
     assert done.returncode == table.NOTHING_PASSED == 77, done.stdout
@@ -86,6 +87,7 @@ def test_make_gpu_runs_the_rows():
     assert "tests/gpu" not in (PROJECT / "tools" / "suite.py").read_text()
 
 
+@pytest.mark.slow
 def test_every_row_has_a_name_of_its_own(tmp_path):
     """The collection alone works everywhere. docs/not-run.md names rows that exist."""
     (tmp_path / "names.py").write_text(

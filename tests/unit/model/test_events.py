@@ -137,6 +137,7 @@ def test_the_latest_events_leave_out_an_event_that_is_not_valid():
         Latest.decode([])
 
 
+@pytest.mark.slow
 def test_reading_an_event_takes_little_more_than_reading_its_json():
     """A job of a day has millions of events. The factor is about 4.5 on a quiet machine."""
     texts = [json.dumps(lines("events.jsonl")[3])] * 20000

@@ -45,6 +45,7 @@ def test_interfaces_have_bindable_addresses():
             assert addresses.can_bind(address.split("/")[0], 0) is None, (address, known)
 
 
+@pytest.mark.slow
 @needs.root
 @pytest.mark.parametrize("version", ["3.6", "controller"])
 def test_labels_and_point_to_point_links_have_the_nodes_address(version):

@@ -34,6 +34,7 @@ def test_each_node_measures_what_its_partners_send(monkeypatch):
         assert all(one.error == "" and one.received > 1 for one in links), links
 
 
+@pytest.mark.slow
 def test_a_slow_sender_is_slow_in_the_figure_of_its_partner(monkeypatch):
     """Each piece of the slow node takes 20 ms longer, so that it sends about 13 MB/s."""
     monkeypatch.setattr(bandwidth, "SECONDS", 0.2)

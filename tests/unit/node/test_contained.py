@@ -70,6 +70,7 @@ def test_a_program_that_does_not_exist_is_named(tmp_path, lock):
     assert started.wait(60) == 127
 
 
+@pytest.mark.slow
 def test_it_ends_after_the_given_time(tmp_path, lock):
     started = start(tmp_path, "echo ready; exec sleep 300", seconds=1)
     assert started.stdout.readline() == b"ready\n"

@@ -99,6 +99,7 @@ def _result(check, node):
     return True, ""
 
 
+@pytest.mark.slow
 def test_a_healthy_node_passes(cuda):
     facts = gpu_check.check(cuda["folder"])
     assert facts.unresolved == ["libmxnet.so"]  # the tests run without MXNet

@@ -38,6 +38,7 @@ def fake(tmp_path, monkeypatch):
     return make
 
 
+@pytest.mark.slow
 def test_facts_of_a_working_mxnet(fake, monkeypatch):
     fake(DISTRIBUTED)
     monkeypatch.setattr(health_checks, "KVSTORE_SECONDS", 0.5)
@@ -52,6 +53,7 @@ def test_facts_of_an_mxnet_without_the_distributed_kvstore(fake):
     assert facts.compiled_in is False and "USE_DIST_KVSTORE" in facts.says
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text, says",
     [

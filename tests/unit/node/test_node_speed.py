@@ -9,6 +9,7 @@ from mxcluster.model.node_requests import SpeedRequest
 from mxcluster.node import health_checks, node_speed
 
 
+@pytest.mark.slow
 def test_products_and_disk_have_figures_and_leave_nothing(tmp_path, monkeypatch):
     monkeypatch.setattr(node_speed, "MATMUL_SECONDS", 0.05)
     variables = {"OMP_NUM_THREADS": "1", "MXCLUSTER_CPUS": "%d" % max(os.sched_getaffinity(0))}
@@ -19,6 +20,7 @@ def test_products_and_disk_have_figures_and_leave_nothing(tmp_path, monkeypatch)
     assert os.listdir(str(tmp_path)) == []
 
 
+@pytest.mark.slow
 def test_the_time_of_fsync_counts(tmp_path, monkeypatch):
     fast = node_speed.disk(str(tmp_path))
     monkeypatch.setattr(node_speed, "DISK_SECONDS", 0.5)

@@ -93,6 +93,7 @@ def test_a_port_in_use_is_reported_with_its_process():
     assert probe.port_problem(ADDRESS, port) is None
 
 
+@pytest.mark.slow
 def test_the_record_of_a_node(tmp_path):
     """With simulated packages; tests/training has the answers of real MXNet versions."""
     (tmp_path / "bin").mkdir()

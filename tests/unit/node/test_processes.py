@@ -229,6 +229,7 @@ def test_a_witness_sees_the_end_of_a_process_of_this_boot_only():
     assert processes.lives(known.replaced(numbers="another boot pid:[4026531836]")) is None
 
 
+@pytest.mark.slow
 def test_queued_measures_the_time_without_a_core():
     """Two processes on the same core get about half of it each."""
     loops = [

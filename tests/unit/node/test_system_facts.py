@@ -54,6 +54,7 @@ def test_selinux_is_read_from_the_kernel(tmp_path):
         assert system_facts.selinux(str(path)) == state
 
 
+@pytest.mark.slow
 def test_only_a_report_asks_for_the_system(tmp_path):
     request = CheckRequest(etc_dir=str(tmp_path), folders=[])
     for wish in (False, True):

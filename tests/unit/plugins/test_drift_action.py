@@ -105,6 +105,7 @@ def test_check_mode_looks_and_stores_nothing(node):
     assert node.path.read_text() == before
 
 
+@pytest.mark.slow
 def test_the_common_digest_covers_records_sources_and_variables(node):
     """The records of all nodes, the project's sources, and the names of the variables.
 

@@ -50,6 +50,7 @@ def test_a_lost_connection_makes_the_node_unreachable(tmp_path, source):
     assert result["failed"] and not result.get("unreachable")
 
 
+@pytest.mark.slow
 def test_check_mode_compares_a_file_with_that_of_the_node(tmp_path):
     """No file goes to the node. The module compares the size, the digest and the permissions."""
     source, there = tmp_path / "model.params", tmp_path / "node" / "copy.params"

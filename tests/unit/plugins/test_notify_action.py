@@ -62,6 +62,7 @@ def test_a_program_that_fails_is_a_warning(warnings):
     assert warnings[1].startswith("notify_command: /nowhere/at/all did not start: ")
 
 
+@pytest.mark.slow
 def test_a_program_that_hangs_is_killed_with_its_children():
     command = ["sh", "-c", "sleep 600 & echo $!; wait"]
     found, child = mxcluster_notify.problem(command, b"{}", timeout=2).rsplit(": ", 1)

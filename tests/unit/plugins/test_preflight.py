@@ -100,6 +100,7 @@ def test_a_bare_variable_of_the_inventory_is_noted_and_never_attaches(look):
     assert "attach is a variable of the inventory" in look(inventory=", attach: j")["msg"]
 
 
+@pytest.mark.slow
 def test_a_misspelt_name_of_the_inventory_is_refused(look):
     """In an earlier version only the names of -e were checked."""
     for name, known in (("worker_shar", "worker_share"), ("mxnet_verson", "mxnet_version")):
@@ -164,6 +165,7 @@ def test_a_path_with_special_characters_is_refused(look, path):
     assert not look(paths=["/srv/fine-1_2.3/@+,=", "/srv/\u00fcber"]).get("failed")
 
 
+@pytest.mark.slow
 def test_a_host_key_of_the_inventory_is_stored_until_its_removal(look, tmp_path):
     known = tmp_path / "state" / "known_hosts"
     assert not look()["changed"] and not known.exists()
@@ -250,6 +252,7 @@ def test_a_controller_that_cannot_import_the_package_gets_the_cure(look, monkeyp
     refuses(look(), "cannot import mxcluster. Run `make venv`")
 
 
+@pytest.mark.slow
 def test_the_child_of_a_sweep_accepts_the_names_of_its_command_line(look, monkeypatch):
     """`target` is a knob of compare.yml, whose first command has checked all names."""
     given = {"target": 0.9, "seeds": 2, "lr": 0.1}
@@ -275,6 +278,7 @@ def test_an_inventory_without_hosts_is_refused():
     assert "Ansible has read no host from the inventory /nowhere" in message
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["free", "ansible.builtin.host_pinned"])
 def test_a_strategy_that_lets_nodes_run_ahead_is_refused(look, monkeypatch, strategy):
     monkeypatch.setattr(plugin.C, "DEFAULT_STRATEGY", strategy)

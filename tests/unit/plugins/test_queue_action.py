@@ -112,6 +112,7 @@ def test_all_nodes_wait_for_the_last_one(nodes):
     assert made.shown == ["waiting for room: " + REASON], "each reason once"
 
 
+@pytest.mark.slow
 def test_a_wait_ends_on_all_nodes_when_its_time_is_over(nodes):
     made = nodes({"a": [FREE], "b": [TAKEN]}, wait_for_room=1)
     found = made.run()
@@ -129,6 +130,7 @@ def test_a_short_loss_of_a_node_does_not_end_the_wait(nodes, trouble):
     assert made.run() == {"a": {}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", [REFUSED, LOST])
 def test_a_lasting_loss_of_a_node_ends_the_wait_on_all_nodes(nodes, trouble):
     made = nodes({"a": [FREE], "b": [TAKEN, trouble]}, wait_for_room=3600, lease=1.0)

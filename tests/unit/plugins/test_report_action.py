@@ -45,6 +45,7 @@ def job_of(tmp_path, workers=2, **more):
     return plan, fake_run.make_archives(folder, plan, epochs=2, batches=4, **more)
 
 
+@pytest.mark.slow
 def test_a_failed_job_is_reported_and_does_not_fail_the_task(run, tmp_path):
     plan, archives = job_of(tmp_path, until=1.9, failed=("server-0", -9, ["out of breath"]))
     run_dir = os.path.join("runs", plan.job)
@@ -60,6 +61,7 @@ def test_a_failed_job_is_reported_and_does_not_fail_the_task(run, tmp_path):
     assert (tmp_path / "cache").is_dir()
 
 
+@pytest.mark.slow
 def test_the_verdict_is_in_the_file_that_the_environment_names(run, tmp_path, monkeypatch):
     """`mxcluster launch` finds the true exit status there."""
     monkeypatch.setenv(mxcluster_report.VERDICT_FILE, str(tmp_path / "verdict"))
@@ -114,6 +116,7 @@ def test_results_of_nodes_are_read_without_templating(tmp_path):
     assert controller_task.registered({"a": 1}, {}) == {"a": 1}
 
 
+@pytest.mark.slow
 def test_an_unreachable_node_is_named_and_the_others_are_collected(run, tmp_path):
     plan, archives = job_of(tmp_path, workers=4)
     archives["node2"] = str(tmp_path / "nothing.tar")
@@ -170,6 +173,7 @@ def killed(run, tmp_path, monkeypatch):
     return go
 
 
+@pytest.mark.slow
 def test_the_next_attempt_of_a_killed_job(killed, tmp_path, monkeypatch):
     program = tmp_path / "ansible-playbook"
     program.write_text("")
@@ -181,6 +185,7 @@ def test_the_next_attempt_of_a_killed_job(killed, tmp_path, monkeypatch):
     assert killed(program)["restart"] is None, "the first command decides"
 
 
+@pytest.mark.slow
 def test_no_attempt_without_ansible_playbook(killed, tmp_path):
     answer = killed(tmp_path / "molecule")
     assert answer["restart"] is None

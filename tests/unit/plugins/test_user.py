@@ -167,6 +167,7 @@ finally:
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "work, words",
     [

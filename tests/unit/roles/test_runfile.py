@@ -120,6 +120,7 @@ def test_the_patch_of_cuda_9_2_is_known_by_its_files(tmp_path, patch, missing_pa
     assert task["failed_when"] is False
 
 
+@pytest.mark.slow
 def test_the_stand_ins_installer_and_patch_leave_a_whole_toolkit(tmp_path, monkeypatch):
     """The scenario el7 runs both. The installer lacked a library for which the role looks."""
     monkeypatch.syspath_prepend(str(STAND_IN))

@@ -71,6 +71,7 @@ def yum(tmp_path, python):
     return Yum(tmp_path, python)
 
 
+@pytest.mark.slow
 def test_a_quiet_check_for_updates_shows_its_status_alone(yum):
     yum.dnf("a-long-name.x86_64  1-1  base\n", 100)
     assert yum("-q", "check-update") == (100, "", "")

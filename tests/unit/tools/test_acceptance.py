@@ -116,6 +116,7 @@ def test_the_named_tests_exist():
         assert "\ndef %s(" % word.partition("::")[2] in text, word
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["MXCLUSTER_EL7_INVENTORY", "MXCLUSTER_EL7_IMAGE"])
 def test_on_a_real_centos_7_no_test_of_the_stand_in_runs(tmp_path, name):
     variables = acceptance.environment(tmp_path, dict(os.environ))
@@ -226,6 +227,7 @@ def test_an_output_can_fail_a_step(tmp_path):
     assert outcome.result == FAILED and outcome.why == "a second run made changes: 2"
 
 
+@pytest.mark.slow
 def test_the_inventory_is_that_of_one_node(tmp_path):
     own = {"el7_repos_mirror": "http://mirror/7", "ansible_become": False}
     own.update(train_job_runs_dir="/elsewhere", mxcluster_state_dir="/elsewhere")

@@ -4,11 +4,14 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from tools import hashes
 
 PROJECT = hashes.PROJECT
 
 
+@pytest.mark.slow
 def test_the_build_installs_pinned_wheels(tmp_path):
     command = [sys.executable, "-m", "ansible_builder", "create", "--context", str(tmp_path)]
     command += ["--output-filename", "Dockerfile", "--file"]

@@ -59,6 +59,7 @@ def wheel(tmp_path):
     return make
 
 
+@pytest.mark.slow
 def test_a_wheel_is_measured(wheel):
     """Few fat binaries for 2.0 are those of a library inside; an entry of kind 1 is PTX."""
     own = fat_binary((2, 30), (2, 70), (1, 70))

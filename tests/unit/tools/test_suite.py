@@ -21,6 +21,7 @@ def shell(name, lane, text, needs=()):
     return Part(name, lane, ["sh", "-c", text], needs)
 
 
+@pytest.mark.slow
 def test_the_parts_of_the_host_and_of_docker_run_beside_each_other(tmp_path, capsys):
     """Each of two parts waits for a file of the other; the part of the last lane sees both."""
     meet = "cd %s; touch %%s; until [ -e %%s ]; do sleep 0.02; done; touch %%s.ended" % tmp_path
@@ -33,6 +34,7 @@ def test_the_parts_of_the_host_and_of_docker_run_beside_each_other(tmp_path, cap
     assert "all tests passed in 0:" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_part_waits_for_the_part_that_it_needs(tmp_path):
     made = tmp_path / "made"
     venv = shell("venv", HOST, "sleep 0.3; touch %s" % made)
@@ -41,6 +43,7 @@ def test_a_part_waits_for_the_part_that_it_needs(tmp_path):
     assert ran.run() and ran.done == ["venv", "scenario"]
 
 
+@pytest.mark.slow
 def test_a_failure_is_repeated_at_the_end_and_the_next_part_runs(tmp_path, capfd):
     (tmp_path / "test_it.py").write_text(TEST_FILE)
     units = Part("units", HOST, [sys.executable, "-m", "pytest", "-q", str(tmp_path)], [])
@@ -53,6 +56,7 @@ def test_a_failure_is_repeated_at_the_end_and_the_next_part_runs(tmp_path, capfd
     assert "test_it::test_fine" in report, "the slowest tests, from the JUnit file"
 
 
+@pytest.mark.slow
 def test_the_slowest_tests_have_their_processor_time(tmp_path):
     (tmp_path / "test_it.py").write_text(
         "import subprocess, sys, time\n"
@@ -72,6 +76,7 @@ def test_the_slowest_tests_have_their_processor_time(tmp_path):
     assert found["test_waits"][0] >= 0.3 and found["test_waits"][2] == "units"
 
 
+@pytest.mark.slow
 def test_the_next_run_says_how_long_each_part_took(tmp_path, capsys):
     phases = (
         "echo 'INFO     default ➜ create: Executing'; sleep 0.2; echo 'INFO x ➜ verify: Executing'"
@@ -87,6 +92,7 @@ def test_the_next_run_says_how_long_each_part_took(tmp_path, capsys):
     assert "scenario   docker  took 0:00" in printed and "other      host    has not run" in printed
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_ends_its_processes_and_says_how_it_goes_on(tmp_path):
     program = (
         "import pathlib, sys; from tools import suite;"
@@ -157,6 +163,7 @@ NAME_SKIPS = {
 SKIPS = ("skip", "skipif", "importorskip", "xfail", "SkipTest", "skipUnless")
 
 
+@pytest.mark.slow
 def test_no_other_file_skips_a_test():
     """`make test` names the lacking needs of tests at its start and at its end."""
     found = set()
@@ -199,12 +206,14 @@ def test_a_part_without_its_image_cannot_run(
     assert suite.without_images(PARTS) == lacking
 
 
+@pytest.mark.slow
 def test_a_part_does_not_wait_for_one_that_is_left_out(tmp_path):
     parts = [shell("images", DOCKER, "false"), shell("default", DOCKER, "true", ["images"])]
     ran = suite.Suite(parts, tmp_path / "logs", {"images": "no root"})
     assert ran.run() and ran.done == ["default"]
 
 
+@pytest.mark.slow
 def test_what_cannot_run_here_is_named_before_and_after(tmp_path, capsys):
     """The tests learn from a variable which programs are missing."""
     host = shell("host", HOST, "echo without $MXCLUSTER_TESTS_WITHOUT.")

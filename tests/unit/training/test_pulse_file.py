@@ -38,6 +38,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.slow
 def test_the_pulse_shows_each_use_of_the_store(tmp_path):
     environment = {
         "MXCLUSTER_JOB_DIR": str(tmp_path),

@@ -136,6 +136,7 @@ FAILED = dict(
 BROKEN = dict(FAILED, gpus={"error": "x"}, ports_open="x", ssh={"error": "x"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [ANSWER, FAILED, BROKEN], ids=["well", "failed", "broken"])
 def test_a_canary_in_any_text_of_a_node_stays_at_the_site(answer):
     """Each text and each name of an answer is replaced by a canary, and sought in the report."""

@@ -40,6 +40,7 @@ def plan(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_look_has_the_ports_gpus_and_files_of_a_nodes_processes(plan):
     looks = plan(kv="dist_sync", root_port="9300", job_id="one").looks
     assert looks["a"].encode() == {
@@ -77,6 +78,7 @@ def test_launcher_mpi_asks_each_node_for_its_engine(plan, tmp_path):
         assert one.mpi.runtime == "mpich" and one.mpi.pre_execution == "module load mpich"
 
 
+@pytest.mark.slow
 def test_planning_time_is_linear_in_the_number_of_nodes(tmp_path):
     """The test counts function calls, since other work on the machine changes the time."""
 
@@ -173,6 +175,7 @@ def test_a_missing_file_is_named(plan, option, value):
         plan(**{option: value})
 
 
+@pytest.mark.slow
 def test_data_of_data_src_need_not_exist_on_the_node(plan, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "train-images-idx3-ubyte").write_bytes(b"")
@@ -189,6 +192,7 @@ def test_data_of_data_src_need_not_exist_on_the_node(plan, tmp_path):
         plan(data_src="other", **mnist)
 
 
+@pytest.mark.slow
 def test_an_unused_data_dir_is_named(plan):
     assert (
         "data_dir=/data has no effect: data=synthetic has no files"
@@ -224,6 +228,7 @@ def test_server_classes_must_lie_beside_the_script(plan, tmp_path):
         plan(script="code/train.py", server_classes=there + ["other:A"])
 
 
+@pytest.mark.slow
 def test_the_folder_of_a_project_is_sent_with_its_script(plan, tmp_path):
     for name in ("repo/.git/HEAD", "repo/scripts/train.py", "repo/mine.py", "other/x.py"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

@@ -91,6 +91,7 @@ def test_a_node_whose_driver_needs_a_restart_is_refused():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "options, files, words",
     [

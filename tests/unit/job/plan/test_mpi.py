@@ -135,6 +135,7 @@ def test_each_refusal_names_the_knob_and_the_cure(planned, tmp_path):
     assert "secret_env: MXCLUSTER_JOB is refused" in refused(planned, secrets=secrets)
 
 
+@pytest.mark.slow
 def test_an_image_runs_everything_of_the_program_in_containers(planned):
     found = planned(
         runtime="docker", mpi_image="cntk:2", image_python="/opt/python3", data_dir="/set"
@@ -151,6 +152,7 @@ def test_an_image_runs_everything_of_the_program_in_containers(planned):
     assert plan_of(planned()).container is None
 
 
+@pytest.mark.slow
 def test_the_cuda_of_the_node_stays_out_of_an_image(planned, tmp_path):
     record = json.loads((tmp_path / "nodes" / "a.json").read_text())
     record["cuda"] = {"folder": "/usr/local/cuda-9.2"}
@@ -214,6 +216,7 @@ def test_the_knobs_of_mpi_belong_to_mpi_yml_only():
     assert set(MPI_ENGINES) == {"auto"} | set(mpi_engines.ENGINES)
 
 
+@pytest.mark.slow
 def test_network_is_empty_if_the_nodes_share_none(planned, tmp_path):
     record = json.loads((tmp_path / "nodes" / "b.json").read_text())
     record["interfaces"]["eth0"] = ["10.0.0.2/16"]

@@ -344,6 +344,7 @@ def test_the_profile_is_beside_the_node_records(state):
     assert cluster().files["groups"] == "127.0.0.12\n127.0.0.11\n"
 
 
+@pytest.mark.slow
 def test_a_plan_has_the_workers_of_each_row_that_profile_yml_compares(state):
     found = completed(measured({"a": 5, "b": 100}))
     (state / "profile.json").write_text(json.dumps(found.encode()))

@@ -38,6 +38,7 @@ def plan(tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_the_new_job_takes_the_script_and_its_last_whole_checkpoint(plan, tmp_path):
     folder = tmp_path / "runs" / "first" / "checkpoints"
     for worker, number in (("worker-1", 1), ("worker-1", 2), ("worker-10", 7)):
@@ -58,6 +59,7 @@ def test_the_new_job_takes_the_script_and_its_last_whole_checkpoint(plan, tmp_pa
     assert made.script and plan(resume="first", script_args=["x"]).plan.options.script_args == ["x"]
 
 
+@pytest.mark.slow
 def test_each_worker_of_a_script_gets_a_folder_for_its_checkpoints(plan, tmp_path):
     save_files(tmp_path / "runs" / "first" / "checkpoints", "worker-0", 1, step="1")
     made = plan(resume="first", kv="dist_sync", job_id="third").plan
@@ -72,6 +74,7 @@ def test_each_worker_of_a_script_gets_a_folder_for_its_checkpoints(plan, tmp_pat
     assert not any("MXCLUSTER_CHECKPOINTS" in process.env for process in workers)
 
 
+@pytest.mark.slow
 def test_a_resumed_script_gets_the_packages_of_the_earlier_job(plan, tmp_path):
     """The run folder has a copy of the file, which may have changed since."""
     wanted = tmp_path / "mine" / "requirements.txt"
@@ -94,6 +97,7 @@ def test_a_resumed_script_gets_the_packages_of_the_earlier_job(plan, tmp_path):
     assert plan(resume="packed").plan.options.requirements == str(kept)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given", "words"),
     [
@@ -108,6 +112,7 @@ def test_a_job_that_cannot_be_resumed_is_refused(plan, given, words):
         plan(**given)
 
 
+@pytest.mark.slow
 def test_a_script_that_is_gone_is_named(plan, tmp_path):
     save_files(tmp_path / "runs" / "first" / "checkpoints", "worker-0", 1, step="1")
     (tmp_path / "mine" / "train.py").unlink()

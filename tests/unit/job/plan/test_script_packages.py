@@ -50,6 +50,7 @@ def site(tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_nodes_of_one_python_share_a_layer(site):
     planned = site(requirements="mine.txt")
     plan = planned.plan
@@ -80,6 +81,7 @@ def test_a_plan_keeps_its_layers_as_json(site):
     assert type(plan).checked(json.loads(json.dumps(plan.encode()))) == plan
 
 
+@pytest.mark.slow
 def test_check_mode_and_a_sweep_choose_nothing(site, tmp_path):
     planned = site(requirements="mine.txt", check=True)
     assert planned.plan.layers == {} and "check mode chooses no wheels" in planned.table

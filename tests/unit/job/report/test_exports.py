@@ -25,6 +25,7 @@ def records(path):
             yield Event.FromString(content)
 
 
+@pytest.mark.slow
 def test_each_worker_has_its_curves_in_tensorboard(good_run):
     for index in range(4):
         (path,) = glob.glob(str(good_run / "tensorboard" / ("worker-%d" % index) / "events.out.*"))
@@ -38,6 +39,7 @@ def test_each_worker_has_its_curves_in_tensorboard(good_run):
     assert not (good_run / "tensorboard.part").exists()
 
 
+@pytest.mark.slow
 def test_a_running_worker_adds_each_event_once(tmp_path):
     live = exports.LiveCurves(str(tmp_path))
     batch = Batch(time=5.0, step=3, loss=0.5, samples_per_s=100.0)
@@ -72,6 +74,7 @@ def test_a_running_worker_adds_each_event_once(tmp_path):
     }
 
 
+@pytest.mark.slow
 def test_points_without_a_step_are_numbered(tmp_path):
     """The lines of a script tell no step, and TensorBoard shows only one point of each step."""
     live = exports.LiveCurves(str(tmp_path))

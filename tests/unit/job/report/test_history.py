@@ -26,6 +26,7 @@ def good_run(good_run, tmp_path):
     return tmp_path / "kept" / good_run.name
 
 
+@pytest.mark.slow
 def test_a_run_has_a_row(good_run):
     (row,) = history.read(str(good_run.parent))
     assert row == history.of_run(str(good_run))

@@ -3,6 +3,8 @@
 import json
 import tarfile
 
+import pytest
+
 from mxcluster.job import report
 from mxcluster.job.report import curves, sound_events
 from mxcluster.model.events import Event, NodeUsage
@@ -43,6 +45,7 @@ def archives_with(tmp_path, plan, lines):
     return archives
 
 
+@pytest.mark.slow
 def test_damaged_events_of_a_node_are_left_out_and_counted(tmp_path, cache_dir):
     plan = fake_run.make_plan()
     clean = report.assemble(

@@ -132,6 +132,7 @@ def test_many_workers_do_not_fill_the_terminal():
     assert lines[-1] == "and %d more lines of advice, in profile.json" % (len(found.advice) - 8)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [4, 60])
 def test_the_picture_has_a_panel_for_workers_steps_and_servers(cache_dir, workers, monkeypatch):
     plan = make_plan(workers=workers, groups=1, kv="dist_async")

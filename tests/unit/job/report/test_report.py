@@ -62,6 +62,7 @@ class Page(HTMLParser):
         self.texts.append(data)
 
 
+@pytest.mark.slow
 def test_a_node_cannot_report_events_of_another_nodes_workers(tmp_path, cache_dir):
     """Otherwise one node could report that all workers are done."""
     plan = fake_run.make_plan(workers=4, groups=1, kv="dist_sync", servers=1)
@@ -91,6 +92,7 @@ def test_a_node_cannot_report_events_of_another_nodes_workers(tmp_path, cache_di
     )
 
 
+@pytest.mark.slow
 def test_the_page_needs_no_network(good_run, failed_run):
     for run in (good_run, failed_run):
         found = Page((run / "report.html").read_text())
@@ -102,6 +104,7 @@ def test_the_page_needs_no_network(good_run, failed_run):
         assert own != found.source and not re.search(r"https?://|url\(|@import", own)
 
 
+@pytest.mark.slow
 def test_a_page_with_figures_is_small(good_run):
     assert (good_run / "report.html").stat().st_size < 1 << 20
 
@@ -126,6 +129,7 @@ def test_the_page_of_a_success_has_the_figures(good_run):
     assert "First failure" not in found
 
 
+@pytest.mark.slow
 def test_the_page_of_a_failure_begins_with_its_cause(failed_run):
     found = Page((failed_run / "report.html").read_text()).text
     for words in (
@@ -431,6 +435,7 @@ def test_a_job_with_a_deadline_shows_small_batches_and_the_parts_of_a_step():
     assert "Parts of a step" not in page_of(plan, [sizes])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "how",
     [
@@ -501,6 +506,7 @@ def test_a_job_without_events_has_a_page_and_no_picture(tmp_path):
     assert "slows down worker 3 by the factor 2.5. Times and speeds" in found
 
 
+@pytest.mark.slow
 def test_the_command_makes_the_report_again_and_writes_nothing_into_home(good_run, tmp_path):
     before = (good_run / "report.html").read_text()
     (good_run / "report.html").unlink()

@@ -295,6 +295,7 @@ def damages(value):
             yield path, other
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "playbook, given",
     [

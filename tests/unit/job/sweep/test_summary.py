@@ -197,6 +197,7 @@ def test_each_median_has_its_quartiles():
     assert speeds.bars[0].low[1] == 155 and speeds.bars[0].high[1] == 165 and speeds.level == 200.0
 
 
+@pytest.mark.slow
 def test_jobs_without_a_common_speed_have_no_bars_of_speeds(tmp_path):
     """A job that is shorter than a second has one report of each worker."""
     spec, found = comparison()
@@ -237,6 +238,7 @@ def test_a_target_that_nobody_reaches_is_said():
 PNG = b"\x89PNG"
 
 
+@pytest.mark.slow
 def test_pictures_and_pages(tmp_path):
     for spec, found, words in (
         (*benchmark([100, 180, 0]), ("100 %", "90 %", "failed", "resnet20")),
@@ -258,6 +260,7 @@ def test_a_page_links_to_the_reports_of_its_jobs():
             assert '<a href="../%s/report.html">' % one.id in page, one.id
 
 
+@pytest.mark.slow
 def test_the_highest_point_of_the_times_lies_inside_of_the_axes(monkeypatch, tmp_path):
     drawn = []
     monkeypatch.setattr(plots.style, "png", lambda figure: drawn.append(figure) or b"png")

@@ -47,6 +47,7 @@ def removed(answer, path):
     return answer["removed"] == [str(path)]
 
 
+@pytest.mark.slow
 def test_a_file_goes_once_and_in_check_mode_not_at_all(act, tmp_path):
     path = tmp_path / "unit"
     path.write_text("a\n")
@@ -55,6 +56,7 @@ def test_a_file_goes_once_and_in_check_mode_not_at_all(act, tmp_path):
     assert act(path)["removed"] == [] == list(act(path)["kept"])
 
 
+@pytest.mark.slow
 def test_a_file_that_a_person_has_changed_stays(act, tmp_path):
     """It is neither what the role would write now, nor what the last provisioning has left."""
     path = tmp_path / "unit"
@@ -69,6 +71,7 @@ def test_a_file_that_a_person_has_changed_stays(act, tmp_path):
     assert removed(act(path, contents=contents, seen=old), path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", PYTHONS)
 def test_a_file_of_an_older_version_goes_if_nobody_has_touched_it(tmp_path, version):
     path, under = tmp_path / "unit", python_of(version)
@@ -84,6 +87,7 @@ def test_a_file_of_an_older_version_goes_if_nobody_has_touched_it(tmp_path, vers
     assert removed(answer, path)
 
 
+@pytest.mark.slow
 def test_a_folder_goes_with_its_content_and_no_target_of_a_link(act, tmp_path):
     outside, folder = tmp_path / "outside", tmp_path / "env"
     outside.mkdir()
@@ -98,6 +102,7 @@ def test_a_folder_goes_with_its_content_and_no_target_of_a_link(act, tmp_path):
     assert not removed(act(folder, kind="folder"), folder) and (outside / "file").exists()
 
 
+@pytest.mark.slow
 def test_only_an_empty_folder_goes_if_other_files_may_be_there(act, tmp_path):
     folder = tmp_path / "etc"
     folder.mkdir()
@@ -110,6 +115,7 @@ def test_only_an_empty_folder_goes_if_other_files_may_be_there(act, tmp_path):
     assert removed(act(folder, kind="empty"), folder) and not folder.exists()
 
 
+@pytest.mark.slow
 def test_a_folder_without_jobs_goes_with_the_bookkeeping_in_it(act, tmp_path):
     """A job that has come meanwhile stays, and so does the bookkeeping beside it."""
     jobs, given = tmp_path / "jobs", dict(kind="empty", minor=[".tickets", ".*.lock"])
@@ -125,6 +131,7 @@ def test_a_folder_without_jobs_goes_with_the_bookkeeping_in_it(act, tmp_path):
     assert removed(act(jobs, **given), jobs) and not jobs.exists()
 
 
+@pytest.mark.slow
 def test_a_folder_that_nodes_of_another_run_share_stays(act, tmp_path):
     folder = tmp_path / "env"
     folder.mkdir()
@@ -139,6 +146,7 @@ def test_a_folder_that_nodes_of_another_run_share_stays(act, tmp_path):
 BLOCK = "# BEGIN of ours\nkey\n# END of ours\n"
 
 
+@pytest.mark.slow
 def test_a_block_goes_and_the_lines_of_a_person_stay(act, tmp_path):
     path = tmp_path / "config"
     given = dict(kind="block", marker="# {mark} of ours")
@@ -159,6 +167,7 @@ def test_a_missing_user_has_no_files(act):
     assert not answer["changed"] and not answer.get("failed")
 
 
+@pytest.mark.slow
 @needs.root
 def test_root_empties_a_folder_of_a_user_with_the_rights_of_that_user(act, tmp_path):
     """A user's link leads root nowhere. A folder of root in it stays, and is named."""
@@ -191,6 +200,7 @@ def test_a_users_link_in_the_bookkeeping_leads_root_nowhere(act, tmp_path):
     assert removed(answer, jobs) and not jobs.exists() and (secret / "key").exists()
 
 
+@pytest.mark.slow
 @needs.root
 def test_a_users_link_leads_to_no_block_of_a_file_of_root(act, tmp_path):
     """The user may read the file of root, and may not write it. A FIFO does not stop the module."""
@@ -208,6 +218,7 @@ def test_a_users_link_leads_to_no_block_of_a_file_of_root(act, tmp_path):
     assert act(home / "known_hosts", **given)["removed"] == []
 
 
+@pytest.mark.slow
 @needs.mounts
 def test_a_folder_with_a_mounted_folder_stays_as_a_whole(act, tmp_path):
     """A bind mount has the device of the folders around it."""

@@ -36,6 +36,7 @@ def write(act, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_file_is_written_once(write, tmp_path):
     path = tmp_path / "there" / "file"
     assert write("a\n", check=True)["changed"] and not path.exists()
@@ -48,11 +49,13 @@ def test_a_file_is_written_once(write, tmp_path):
     assert os.listdir(str(path.parent)) == ["file"]
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_an_error(write):
     answer = write("x", path="/dev/full/file")
     assert answer["failed"] and "cannot write /dev/full/file: " in answer["msg"]
 
 
+@pytest.mark.slow
 def test_a_missing_user_is_an_error_except_in_check_mode(write, tmp_path):
     answer = write("x", user="nobody-of-that-name")
     assert answer["failed"] and "run provision.yml" in answer["msg"]
@@ -87,6 +90,7 @@ def copy(act, tmp_path):
     return lambda path, **options: act(path, src=str(tmp_path / "brought"), **options)
 
 
+@pytest.mark.slow
 def test_a_copied_file_is_written_once(copy, tmp_path):
     path = tmp_path / "there" / "file"
     assert copy(path, check=True)["changed"] and not path.exists()
@@ -99,6 +103,7 @@ def test_a_copied_file_is_written_once(copy, tmp_path):
     assert "cannot read %s, the" % (tmp_path / "brought") in copy(path)["msg"]
 
 
+@pytest.mark.slow
 @needs.root
 def test_root_does_not_write_through_a_users_link(copy, tmp_path):
     """Root writes with the rights of `user`, so a user's link cannot redirect the write."""
@@ -115,6 +120,7 @@ def test_root_does_not_write_through_a_users_link(copy, tmp_path):
     assert (roots / "file").read_text() == "root's" and os.listdir(str(roots)) == ["file"]
 
 
+@pytest.mark.slow
 @needs.root
 def test_a_folder_is_created_inspected_and_removed(act, tmp_path):
     """Root creates the folders above, and they stay root's."""

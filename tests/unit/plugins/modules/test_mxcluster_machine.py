@@ -12,6 +12,7 @@ from tests.pythons import find_python, python_of
 PYTHONS = ["2.7", "3.6", "controller"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("under", PYTHONS)
 def test_the_facts_of_this_machine(under, tmp_path):
     answer = ansible_modules.run(

@@ -48,6 +48,7 @@ def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
+@pytest.mark.slow
 def test_a_block_is_written_once(rebuild, tmp_path):
     path = tmp_path / "home" / ".ssh" / "config"
     bare = rebuild("a\nb", check=True)
@@ -63,6 +64,7 @@ def test_a_block_is_written_once(rebuild, tmp_path):
     assert rebuild("a\nb")["changed"] and mode(path.parent) == 0o700
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "before, place, after",
     [
@@ -139,6 +141,7 @@ def test_a_users_link_to_an_own_file_is_followed(rebuild, tmp_path):
     assert (tmp_path / "dotfiles" / "bashrc").read_text() == "mine\n" + BLOCK % "new"
 
 
+@pytest.mark.slow
 def test_check_mode_accepts_a_user_that_does_not_exist_yet(rebuild):
     told = rebuild("new", user="nobody-of-that-name", check=True)
     assert told["changed"] and told["home"] == "/home/nobody-of-that-name"

@@ -34,6 +34,7 @@ def provide(request, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_a_key_is_created_once(provide, tmp_path):
     key = tmp_path / "home" / ".ssh" / "id_ed25519"
     bare = provide(check=True)
@@ -47,6 +48,7 @@ def test_a_key_is_created_once(provide, tmp_path):
     assert not again["changed"] and again["public_key"] == made["public_key"]
 
 
+@pytest.mark.slow
 def test_a_torn_pair_is_repaired(provide, tmp_path):
     made, public = provide(), tmp_path / "home" / ".ssh" / "id_ed25519.pub"
     for broken in ("", "ssh-ed25519 AAAAanother"):
@@ -55,6 +57,7 @@ def test_a_torn_pair_is_repaired(provide, tmp_path):
         assert provide()["changed"] and public.read_text().split() == made["public_key"].split()
 
 
+@pytest.mark.slow
 def test_a_key_with_a_passphrase_is_left_alone(provide, tmp_path):
     key = tmp_path / "home" / ".ssh" / "id_ed25519"
     key.parent.mkdir(mode=0o700)
@@ -67,6 +70,7 @@ def test_a_key_with_a_passphrase_is_left_alone(provide, tmp_path):
     assert key.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_given_key_is_installed(provide, tmp_path):
     """The module replaces another key as a whole; an unusable key changes nothing."""
     given, place = tmp_path / "given", tmp_path / "home" / ".ssh" / "id_ed25519"

@@ -24,6 +24,7 @@ def made(groups, hosts, seed=0):
     return Layout(groups, hosts, ranks)
 
 
+@pytest.mark.slow
 @given(st.integers(1, 40), st.integers(1, 12), st.integers(0, 99), st.data())
 def test_a_key_leads_to_its_process_and_back(groups, hosts, seed, data):
     layout = made(groups, hosts, seed)
@@ -47,6 +48,7 @@ def test_a_large_parameter_is_cut_over_all_hosts(size, hosts, parameter):
         assert [host for host, _, _ in parts] == list(range(hosts))
 
 
+@pytest.mark.slow
 def test_an_impossible_layout_is_refused():
     with pytest.raises(ValueError, match="parameter key 107665 is outside 0 .. 107664"):
         made(2, 1).key(0, 107665, 0)

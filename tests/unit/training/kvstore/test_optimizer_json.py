@@ -418,6 +418,7 @@ FORMS = strategies.recursive(
 KNOWN = (Spy, Sgd, np.ndarray, np.dtype, type) + optimizer_json._CONTAINERS + optimizer_json._PLAIN
 
 
+@pytest.mark.slow
 @hypothesis.settings(max_examples=300, derandomize=True, deadline=None, database=None)
 @hypothesis.given(FORMS)
 def test_any_json_is_refused_or_plain(form):

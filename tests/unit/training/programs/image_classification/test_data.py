@@ -17,6 +17,7 @@ def digits(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_digits_are_loaded(digits):
     train, validation = data.load("digits", str(digits))
     assert (len(train), len(validation)) == (1437, 360)
@@ -30,6 +31,7 @@ def test_digits_are_loaded(digits):
     )
 
 
+@pytest.mark.slow
 def test_warped_digits_are_the_same_in_all_jobs_and_hard_for_a_template(digits):
     (train, validation), (again, _) = (
         data.load("warped", str(digits), seed=seed) for seed in (0, 1)
@@ -53,6 +55,7 @@ def test_warped_digits_are_the_same_in_all_jobs_and_hard_for_a_template(digits):
     assert found["digits"] > 0.85 and 0.2 < found["warped"] < 0.65, found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spoil",
     [
@@ -152,6 +155,7 @@ def test_synthetic_is_reproducible_and_differs_between_parts():
     assert sorted(np.bincount(labels.astype(int))) == [30] * 10
 
 
+@pytest.mark.slow
 def test_synthetic_can_be_learned():
     """The nearest mean image of a class gives the class of nearly every validation image."""
     train, validation = data.load("synthetic", "", 1000)
