@@ -10,12 +10,13 @@ the batch system for the state of the job.
 import os
 import shlex
 import sys
+import tempfile
 import time
 from typing import Dict, List, Optional, Tuple
 
 from mxcluster import batch_systems
 from mxcluster.agent import claims
-from mxcluster.agent.folder import BEAT, CLOCK, ORDER, JobFolder
+from mxcluster.agent.folder import BEAT, ORDER, JobFolder
 from mxcluster.agent.waiting import until
 from mxcluster.errors import BadInput, MxclusterError
 from mxcluster.file_io import read_json
@@ -234,17 +235,18 @@ def end(known: Status, reason: str, cause: Optional[Failure]) -> Status:
 def silence(folder: JobFolder) -> Optional[float]:
     """Return the seconds since the last beat of the head, None before the first beat.
 
-    Both times come from the clock of the file system. The function opens each file before it reads
-    the time, because a network file system then asks its server for the time.
+    Both times come from the clock of the file system: a network file system asks its server for
+    the times of a file at its opening, and of a new file. The new file has no name, because the
+    head may end, and remove its files, at any moment. It has no content, because the disk may be
+    full.
     """
     try:
         with open(folder.file(BEAT), "rb") as stream:
             beat = os.fstat(stream.fileno()).st_mtime
     except OSError:
         return None
-    with open(folder.file(CLOCK), "wb") as stream:
-        stream.write(b"\n")
-        stream.flush()
+    draft = ".%d" % os.getpid()  # for file systems without files that have no name
+    with tempfile.TemporaryFile(dir=folder.path, prefix=".clock", suffix=draft) as stream:
         return max(0.0, os.fstat(stream.fileno()).st_mtime - beat)
 
 
@@ -274,11 +276,11 @@ def stop(folder: JobFolder, known: Status, reason: str) -> Stopped:
     batch_systems.of(job.launcher).cancel(job.id)
     remaining = _remaining_job(folder, known, ENDS)
     last = folder.status() or known
+    if remaining and not last.has_ended:
+        raise MxclusterError(remaining + ". Then run stop.yml again")
+    folder.tidy()  # also the order, if the head has ended before it came
     if not last.has_ended:
-        if remaining:
-            raise MxclusterError(remaining + ". Then run stop.yml again")
         last = end(last, reason, None)
-        folder.tidy()
         folder.write_status(last)
     return Stopped(ran=True, status=last)
 

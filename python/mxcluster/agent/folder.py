@@ -35,9 +35,8 @@ WHOLE_PLAN = "job.json"
 LEASE, RESERVE = "lease", "reserve"
 AGENT_LOCK = "agent.lock"  # the agent holds it for as long as it lives
 RESERVED = 4 << 20  # bytes: for the last status, and for packing the logs
-# Files of a job of a batch system: the head's sign of life, the clock of the file system, and the
-# order to end, which a stop writes.
-BEAT, CLOCK, ORDER = "beat", ".clock", "order"
+# Files of a job of a batch system: the head's sign of life, and the order to end of a stop.
+BEAT, ORDER = "beat", "order"
 CHANGED = (
     "another program has changed this file. If the job is running, the agent repairs the file "
     "within a second, so try again. If the job has ended, read the logs in the job folder"
@@ -210,7 +209,7 @@ class JobFolder:
         return [
             name
             for name in os.listdir(self.path)
-            if name in (TOKEN, LEASE, RESERVE, SECRET_ENV, BEAT, CLOCK, ORDER)
+            if name in (TOKEN, LEASE, RESERVE, SECRET_ENV, BEAT, ORDER)
             or name.endswith(PULSE)
             or DRAFT.match(name)
         ]

@@ -108,6 +108,15 @@ def test_a_living_head_is_believed_without_asking_slurm(state, folder, monkeypat
     assert waited(folder)["batch"]["phase"] == "waits"  # as written
 
 
+def test_a_poll_leaves_no_file(state, folder, monkeypatch):
+    """The job may end, and its folder be tidied, while a poll reads the file system's clock."""
+    started(folder, monkeypatch)
+    beat(folder)
+    before = sorted(os.listdir(folder.path))
+    assert 0 <= batch_job.silence(folder) < 60
+    assert sorted(os.listdir(folder.path)) == before
+
+
 def test_a_job_without_a_shared_folder_says_so(state, folder, monkeypatch):
     """The script ends at once, and nothing has been written to the job folder."""
     started(folder, monkeypatch, "#!/bin/sh\nexit 1\n")
@@ -228,6 +237,7 @@ def test_stop_gives_the_head_time_to_end_the_agents(state, folder, monkeypatch):
     monkeypatch.setattr(batch_job.time, "sleep", obey)
     assert ask("stop", job_dir=folder.path)["status"]["reason"] == "stopped"
     assert (state / "7.state").read_text() == "CANCELLED"
+    assert not os.path.exists(folder.file(ORDER)), "the head may have tidied before the order"
 
 
 def mute(state):
