@@ -229,8 +229,8 @@ def test_stop_gives_the_head_time_to_end_the_agents(state, folder, monkeypatch):
     sleep = time.sleep
 
     def obey(_):
-        order = open(folder.file(ORDER)).read()
-        if order:
+        if not folder.status().has_ended:
+            order = open(folder.file(ORDER)).read()
             folder.write_status(folder.status().ended_by(order, time.time()))
         sleep(0.05)
 
