@@ -81,25 +81,28 @@ def verdict(run):
     return json.loads((run / "verdict.json").read_text())
 
 
-def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
-    """A job restarts after the loss of a worker, and without a lost node.
+def gated(project, name, folder):
+    """Return (inventory, gate); node2's shell does not answer while the file `gate` is missing.
 
-    Ansible reports a node as unreachable if it cannot create a folder there. The lost node ran a
-    server.
+    Commands that run go on. So Ansible reports the node as unreachable from one moment on.
     """
+    gate, shell = folder / "gate", folder / "shell"
+    shell.write_text('#!/bin/sh\n[ -e %s ] && exec /bin/sh "$@"\nexit 255\n' % gate)
+    shell.chmod(0o755)
+    gate.touch()
+    address = NET + ".12"
+    text = address + "\n          ansible_shell_executable: %s" % shell
+    return project.inventory(name, **{address: text}), gate
+
+
+def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project, tmp_path):
+    """A job restarts after the loss of a worker, and without a lost node, which ran a server."""
     known = set((project.path / ".state" / "ansible" / "tmp").glob("*"))
-    tmp = project.tmp / "of-node2"
-    fragile = project.inventory(
-        "fragile",
-        **{
-            NET + ".12": NET
-            + ".12\n          ansible_pipelining: false\n          ansible_remote_tmp: %s" % tmp
-        },
-    )
+    inventory, gate = gated(project, "fragile", tmp_path)
     process, run, first = start(
         project,
         "-i",
-        fragile,
+        inventory,
         job_id="again",
         num_epochs=16,
         step_ms=60,  # an epoch lasts a second
@@ -108,8 +111,7 @@ def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
     )
     kill(project, "again", "node2", "worker")
     second = whole_checkpoint(project, process, run.with_name("again-r1"))
-    tmp.rename(tmp.with_name("gone"))
-    tmp.write_text("")
+    gate.unlink()
     kill(project, "again-r1", "node2", "agent")
     output = project.finish(process)
     assert process.returncode == 0 and "OK        job again-r2" in output, output
@@ -134,15 +136,9 @@ def test_a_job_goes_on_by_itself_when_a_worker_is_lost_and_then_a_node(project):
 
 
 def test_an_elastic_script_goes_on_without_a_node_and_takes_it_back(project, tmp_path):
-    """The shell of node2 does not answer while the file `gate` is missing."""
-    gate, shell, script = tmp_path / "gate", tmp_path / "shell", tmp_path / "saves.py"
-    shell.write_text('#!/bin/sh\n[ -e %s ] && exec /bin/sh "$@"\nexit 255\n' % gate)
-    shell.chmod(0o755)
-    gate.touch()
+    script = tmp_path / "saves.py"
     script.write_text(SAVES)
-    address = NET + ".12"
-    text = address + "\n          ansible_shell_executable: %s" % shell
-    inventory = project.inventory("gated", **{address: text})
+    inventory, gate = gated(project, "gated", tmp_path)
     options = {
         "kv": "dist_sync",
         "script": str(script),
