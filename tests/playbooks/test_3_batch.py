@@ -68,6 +68,7 @@ def test_a_job_trains_on_the_nodes_that_slurm_gives(project, slurm):
     assert (run / "nodes" / "node3" / "worker-2.log").exists() and (run / "report.html").exists()
     left = set(os.listdir(str(folder_of(project, "batch-ok"))))
     assert not left & {"token", "lease", "beat", "order", "secret_env.json"}, left
+    assert not [name for name in left if name.startswith(".clock")], left
     project.wait_for_nothing_left()
 
 

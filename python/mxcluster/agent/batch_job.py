@@ -235,10 +235,10 @@ def end(known: Status, reason: str, cause: Optional[Failure]) -> Status:
 def silence(folder: JobFolder) -> Optional[float]:
     """Return the seconds since the last beat of the head, None before the first beat.
 
-    Both times come from the clock of the file system: a network file system asks its server for
-    the times of a file at its opening, and of a new file. The new file has no name, because the
-    head may end, and remove its files, at any moment. It has no content, because the disk may be
-    full.
+    Both times come from the clock of the file system. A network file system asks its server for
+    the times of a file when a program opens or makes the file. The new file has no name, because
+    the head may remove its files at any moment. The new file has no content, because the disk may
+    be full.
     """
     try:
         with open(folder.file(BEAT), "rb") as stream:

@@ -35,7 +35,7 @@ WHOLE_PLAN = "job.json"
 LEASE, RESERVE = "lease", "reserve"
 AGENT_LOCK = "agent.lock"  # the agent holds it for as long as it lives
 RESERVED = 4 << 20  # bytes: for the last status, and for packing the logs
-# Files of a job of a batch system: the head's sign of life, and the order to end of a stop.
+# Files of a job of a batch system: the head's sign of life, and the order of a stop to the head.
 BEAT, ORDER = "beat", "order"
 CHANGED = (
     "another program has changed this file. If the job is running, the agent repairs the file "
