@@ -223,11 +223,14 @@ class Job:
         return "\n".join(parts)
 
     def events(self, kind):
-        """Return the events of one kind, in the order of writing."""
+        """Return the events of one kind, in the order of writing.
+
+        A running process may have written only a part of the last line, which does not count.
+        """
         path = self.folder / "events.jsonl"
         if not path.exists():
             return []
-        found = map(json.loads, path.read_text().splitlines())
+        found = map(json.loads, path.read_text().split("\n")[:-1])
         return [event for event in found if event["event"] == kind]
 
 

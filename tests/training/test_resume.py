@@ -262,11 +262,21 @@ def test_a_server_killed_in_an_update_ends_the_job_and_leaves_the_checkpoint_bef
     job = train(every_mxnet.python, tmp_path / "first", digits, **alike, **more)
     kept = tmp_path / "first" / "checkpoints"
 
-    def has_saved():
-        assert not job.has_failed(), job.evidence()
-        return (kept / ("mlp-%04d.json" % (CUT + 1))).exists()
+    def has_saved_and_both_train():
+        """Return True after checkpoint CUT + 1 if both groups have pushed all parameters.
 
-    until(has_saved, seconds=300, evidence=job.evidence)
+        A worker that begins later than the other may still wait for all servers, and pushes nothing
+        after the death of one.
+        """
+        assert not job.has_failed(), job.evidence()
+        pushed = [
+            {event["parameter"] for event in job.events("merge") if event["group"] == group}
+            for group in (0, 1)
+        ]
+        saved = (kept / ("mlp-%04d.json" % (CUT + 1))).exists()
+        return saved and pushed[0] == pushed[1]
+
+    until(has_saved_and_both_train, seconds=300, evidence=job.evidence)
     kill_in_an_update(job)
     codes = job.wait(grace=120)
     assert codes["server-0"] == -signal.SIGKILL and not {0, "still running"} & set(

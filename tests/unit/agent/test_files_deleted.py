@@ -110,7 +110,8 @@ def test_a_job_outlives_deleted_and_altered_files(job):
         job.folder.log_lines("agent", 99)
     )
     # The node's meter, a process of its own, may look once more after the worker's end.
-    told = [json.loads(line) for line in open(job.folder.file("events.jsonl"))]
+    with open(job.folder.file("events.jsonl")) as stream:
+        told = [json.loads(line) for line in stream.read().split("\n")[:-1]]
     told = [event["event"] for event in told if not event["event"].endswith("usage")]
     assert told[0] == "batch" and told[-1] == "end", "the deleted file takes no later event"
     assert not [name for name in os.listdir(job.path) if name in ("lease", TOKEN, "reserve")]
