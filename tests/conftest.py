@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from tests import costs, machine
+from tests.waiting import until
 
 gc.disable()  # until `pytest_collection_finish`
 
@@ -51,7 +52,12 @@ def tmp_path():
     made = pathlib.Path(tempfile.mkdtemp(prefix="mxcluster-test-"))
     made.chmod(0o755)
     yield made
-    shutil.rmtree(str(made), ignore_errors=True)
+
+    def is_removed():
+        shutil.rmtree(str(made), ignore_errors=True)  # a process of the test may still write
+        return not made.exists()
+
+    until(is_removed, evidence=lambda: "\n".join(map(str, made.rglob("*"))))
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -139,9 +139,8 @@ def build(folder):
     for release in contents.table()["centos"]:
         target = centos / release / ("os/x86_64" if release[0].isdigit() else "x86_64")
         rpms.build(contents.others(("centos", release)), work, target, keys, made["centos"][0])
-    rpms.build(
-        contents.system("os", None, run_time()), work, centos / "os/x86_64", keys, made["centos"][0]
-    )
+    system = contents.system("os", None, run_time(folder / "gcc"))
+    rpms.build(system, work, centos / "os/x86_64", keys, made["centos"][0])
     python = python36(folder / "python")
     for packages, name in (
         (contents.system("updates", python, None), "updates"),
@@ -268,8 +267,8 @@ def cudnn(compute, version):
     return path
 
 
-def run_time():
-    """Copy the libraries that MXNet's wheel needs from gcc; return {package: path or None}.
+def run_time(folder):
+    """Copy gcc's libraries that MXNet's wheel needs to `folder`; return {package: path or None}.
 
     libgfortran has no file here, since the wheel contains it.
     """
@@ -282,7 +281,7 @@ def run_time():
         )
         return pathlib.Path(path)
 
-    folder = pathlib.Path(tempfile.mkdtemp())
+    folder.mkdir()
     libraries = {}
     for package, name in (("libgomp", "libgomp.so.1"), ("libquadmath", "libquadmath.so.0")):
         shutil.copy(str(found(name).resolve()), str(folder / name))

@@ -98,11 +98,12 @@ def test_leftovers_of_killed_modules_and_controllers_are_removed(monkeypatch, tm
     assert [path.exists() for path in archives] == [False, True]
     old.mkdir()
     os.utime(str(old), (1, 1))
-    monkeypatch.setattr("shutil.rmtree", lambda path, **options: None)
-    monkeypatch.setattr(
-        programs, "answer_of", lambda *given: Stopped(ran=True, status=None, left=["pid 7"])
-    )
-    assert entry.run(request("stop", job_dir="/j")).left == [
+    stopped = Stopped(ran=True, status=None, left=["pid 7"])
+    with monkeypatch.context() as during:  # the fixture tmp_path removes folders, too
+        during.setattr("shutil.rmtree", lambda path, **options: None)
+        during.setattr(programs, "answer_of", lambda *given: stopped)
+        left = entry.run(request("stop", job_dir="/j")).left
+    assert left == [
         "pid 7",
         "cannot remove %s, a leftover of a killed module or controller: remove this path as root"
         % old,

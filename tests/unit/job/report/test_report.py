@@ -495,12 +495,14 @@ def test_the_name_of_the_failed_process_lies_inside_of_the_axes(
 
 def test_a_job_without_events_has_a_page_and_no_picture(tmp_path):
     plan = fake_run.make_plan(script="/home/me/train.py").replaced(slowdowns=[1, 1, 1, 2.5])
-    (tmp_path / "curves.png").write_bytes(b"of an earlier attempt")
-    verdict = report.assemble(str(tmp_path), {}, plan).encode()
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "curves.png").write_bytes(b"of an earlier attempt")
+    verdict = report.assemble(str(run), {}, plan).encode()
     assert not verdict["ok"] and set(verdict["nodes"].values()) == {"missing"}
     assert verdict["first_failure"]["host"] == "node1"
-    assert not (tmp_path / "curves.png").exists()
-    found = Page((tmp_path / "report.html").read_text()).text
+    assert not (run / "curves.png").exists()
+    found = Page((run / "report.html").read_text()).text
     assert "There is nothing to draw" in found
     assert "Figures: none: print lines as mx.callback.Speedometer and Module.fit do" in found
     assert "slows down worker 3 by the factor 2.5. Times and speeds" in found
