@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from tests import json_lines
 from tests.often import seldom
 from tests.playbooks.conftest import NET, end
 
@@ -155,8 +156,7 @@ def test_the_epoch_of_the_live_line_is_the_slowest_workers(project):
     def epoch_of(worker, moment):
         """Return the number of the epoch that a worker was in, 1 for the first."""
         path = jobs / ("node%d" % (worker + 1)) / "uneven" / "events.jsonl"
-        text = path.read_text() if path.exists() else ""
-        events = [json.loads(line) for line in text.split("\n")[:-1]]
+        events = json_lines.complete(path)
         own = ("worker", worker)
         of_worker = [one for one in events if (one.get("role"), one.get("index")) == own]
         seen = [one["epoch"] for one in of_worker if "epoch" in one and one["time"] < moment]

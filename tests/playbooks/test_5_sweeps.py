@@ -5,6 +5,7 @@ import json
 import os
 import signal
 
+from tests import json_lines
 from tests.playbooks.conftest import refuse_warnings
 
 TINY = {"networks": "mlp", "worker_counts": "1,2", "warm_up": 1, "measured": 3}
@@ -15,9 +16,7 @@ def extra(**knobs):
 
 
 def records(project, sweep):
-    path = project.path / "runs" / sweep / "results.jsonl"
-    lines = path.read_text().split("\n")[:-1] if path.exists() else []  # the complete lines
-    return [json.loads(line) for line in lines]
+    return json_lines.complete(project.path / "runs" / sweep / "results.jsonl")
 
 
 def test_a_dry_run_lists_the_jobs(project):

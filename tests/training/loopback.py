@@ -13,6 +13,7 @@ import uuid
 from mxcluster.job.plan import processes
 from mxcluster.node.processes import set_pdeathsig
 from mxcluster.training.kvstore import shared_memory
+from tests import json_lines
 from tests.networks import own_network
 from tests.plans import process_of
 
@@ -223,14 +224,8 @@ class Job:
         return "\n".join(parts)
 
     def events(self, kind):
-        """Return the events of one kind, in the order of writing.
-
-        A running process may have written only a part of the last line, which does not count.
-        """
-        path = self.folder / "events.jsonl"
-        if not path.exists():
-            return []
-        found = map(json.loads, path.read_text().split("\n")[:-1])
+        """Return the events of one kind, in the order of writing."""
+        found = json_lines.complete(self.folder / "events.jsonl")
         return [event for event in found if event["event"] == kind]
 
 

@@ -1,7 +1,6 @@
 """A job goes on when files of its folder are deleted or altered."""
 
 import functools
-import json
 import os
 import shutil
 import sys
@@ -12,6 +11,7 @@ import pytest
 from mxcluster.agent import claims
 from mxcluster.agent.folder import WHOLE_PLAN, JobFolder
 from mxcluster.seal import TOKEN
+from tests import json_lines
 from tests.unit.agent.jobs import PACKAGE, files, in_a_process
 
 pytestmark = pytest.mark.slow
@@ -110,9 +110,8 @@ def test_a_job_outlives_deleted_and_altered_files(job):
         job.folder.log_lines("agent", 99)
     )
     # The node's meter, a process of its own, may look once more after the worker's end.
-    with open(job.folder.file("events.jsonl")) as stream:
-        told = [json.loads(line) for line in stream.read().split("\n")[:-1]]
-    told = [event["event"] for event in told if not event["event"].endswith("usage")]
+    told = [event["event"] for event in json_lines.complete(job.folder.file("events.jsonl"))]
+    told = [kind for kind in told if not kind.endswith("usage")]
     assert told[0] == "batch" and told[-1] == "end", "the deleted file takes no later event"
     assert not [name for name in os.listdir(job.path) if name in ("lease", TOKEN, "reserve")]
 
